@@ -33,6 +33,7 @@ RUN python -m venv /opt/build \
     --only-binary :all: --require-hashes --requirement requirements/run.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY gateway gateway
+COPY policies policies
 # setuptools makes a package of it, and is of no use afterwards.
 RUN /opt/build/bin/pip --python /opt/gateway/bin/python install --no-cache-dir --compile \
     --no-deps --no-build-isolation . \

@@ -125,7 +125,7 @@ lock: $(VENV)/pyvenv.cfg
 	$(BIN)/python -m venv build/lock
 	build/lock/bin/python -m pip install --quiet --only-binary :all: --require-hashes --requirement requirements/lock.txt
 	echo setuptools | $(LOCK) - pyproject.toml --all-extras -o build/lock/all.txt
-	echo setuptools | $(LOCK) - pyproject.toml -c build/lock/all.txt -o requirements/run.txt
+	echo setuptools | $(LOCK) - pyproject.toml -c build/lock/all.txt --extra otel -o requirements/run.txt
 	echo setuptools | $(LOCK) - pyproject.toml -c build/lock/all.txt --extra test --extra fuzz -o requirements/test.txt
 	echo setuptools | $(LOCK) - pyproject.toml -c build/lock/all.txt --extra load -o requirements/load.txt
 	echo uv | $(LOCK) - -o requirements/lock.txt

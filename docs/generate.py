@@ -30,7 +30,7 @@ _TYPES: Final = {
         (fields.RATE, "rate"),
         (fields.DURATION, "duration"),
         (fields.SIZE, "size"),
-        (fields.SERVER, "URL"),
+        (f"{fields.SERVER}|{fields.SRV}", "URL"),
         (fields.MATCH, "METHOD /path"),
         (fields.PERMISSION, "AREA:ACTION"),
         (fields.HEALTH_PATH, "path"),
@@ -57,7 +57,7 @@ class Setting:
 
     @property
     def is_group(self) -> bool:
-        return self.schema.get("type") == "object"
+        return self.schema.get("type") in ("object", ["object", "array"])
 
     @property
     def name(self) -> str:
@@ -125,7 +125,7 @@ def _table(rows: list[Setting]) -> Iterator[str]:
 
 def _type(part: Mapping[str, Any]) -> str:
     if "enum" in part:
-        return " or ".join(_code(str(each)) for each in part["enum"])
+        return " or ".join(_code(_flow(each)) for each in part["enum"])
     if "anyOf" in part:
         return " or ".join(dict.fromkeys(map(_type, part["anyOf"])))
     if part["type"] == "boolean":

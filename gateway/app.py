@@ -31,20 +31,24 @@ from gateway.proxy.gate import Gate
 from gateway.proxy.inflight import Inflight
 from gateway.proxy.upstream_pool import UpstreamPools
 from gateway.runtime.authorities import Authorities
-from gateway.runtime.certificates import keep_certificates
+from gateway.runtime.certificates import keep_certificates, warn_of_admin_tls
 from gateway.runtime.channel import Report
+from gateway.runtime.expiry import Expiry
 from gateway.runtime.lifecycle import Event, State, step
 from gateway.runtime.listen import Listener
-from gateway.runtime.policy_watch import PolicyWatch
+from gateway.runtime.policy_watch import PolicyWatch, log_warnings
 from gateway.runtime.process import raise_limit
-from gateway.runtime.settings import CannotStart, Settings, naming
+from gateway.runtime.redirect_listen import RedirectListener, check_redirect
+from gateway.runtime.settings import CannotStart, Settings, authority, naming
 from gateway.runtime.sockets import Sockets, bind, close_all
+from gateway.runtime.traces import Traces
 from gateway.runtime.worker import WorkerInit
 from gateway.stores.opening import Store, open_store
 from gateway.stores.redis.embedded import EmbeddedFailed, embedded_store
 
 if TYPE_CHECKING:
     from gateway.runtime.administration import Administration
+    from gateway.runtime.policy_recorder import PolicyRecorder
 
 __all__ = ["CannotStart", "Gateway", "Settings", "clock_us"]
 
@@ -66,9 +70,11 @@ class Gateway:
     ) -> None:
         self.settings = settings
         self.metrics = Metrics(version("rate-limiting-gateway"))
+        self._traces = Traces(self.metrics, version("rate-limiting-gateway"))
         self._given_policy = policy
         self._init = init
         self._admin: Administration | None = None
+        self._recorder: PolicyRecorder | None = None
         self._stack = AsyncExitStack()
         self._listener: Listener | None = None
         self._state = State.OPENING
@@ -139,6 +145,7 @@ class Gateway:
         settings = self.settings
         policy = self._policy = await self._first_policy()
         self._policy_us = clock_us()
+        #: The setting in effect: whether there is TLS at all is decided at the start.
         self._tls = policy.tls if self._init is None else self._init.tls
         self._access = self._open_access_log(stack)
         self._store = await self._open_store(stack)
@@ -148,6 +155,7 @@ class Gateway:
         self._watch = PolicyWatch(
             settings.policies, policy, on_change=self._use, on_fault=self._on_policy_faults
         )
+        stack.push_async_callback(self._traces.close)
         stack.push_async_callback(self._context.pools.stop)
         self._use(policy)
         tasks.keep_running(stack, watch_deadlines(self._context), "deadlines")
@@ -155,15 +163,23 @@ class Gateway:
             tasks.keep_running(stack, self._watch.run(), "policy watch")
         authorities = Authorities(lambda: self._policy, self._context.pools.use)
         tasks.keep_running(stack, authorities.run(), "authorities")
-        self._certificates = keep_certificates(stack, self._tls, "tls")
+        expiry = Expiry(lambda: self._policy, self.metrics.certificates_expire)
+        tasks.keep_running(stack, expiry.run(), "expiry of certificates")
+        certificates = self._certificates = keep_certificates(stack, lambda: self._tls, "tls")
         listener = self._listener = Listener(
             self._context,
-            None if self._certificates is None else self._certificates.context,
+            None if certificates is None else lambda: certificates.context,
             self._open_sockets(stack),
             settings.worker[0],
         )
         await listener.start()
         stack.push_async_callback(listener.drain)
+        if settings.listen_http is not None:
+            if self._init is None:
+                check_redirect(settings, has_tls=self._tls is not None)
+            self.redirects = RedirectListener(self._context, settings.listen_http, listener.port)
+            await self.redirects.start()
+            stack.push_async_callback(self.redirects.close)
         self._state = step(self._state, Event.OPENED)
 
     async def _first_policy(self) -> Policy:
@@ -179,6 +195,7 @@ class Gateway:
         from gateway.manage.policies import Loaded  # noqa: PLC0415
         from gateway.observe.exposition import render  # noqa: PLC0415
         from gateway.runtime.administration import administration  # noqa: PLC0415
+        from gateway.runtime.policy_recorder import PolicyRecorder  # noqa: PLC0415
         from gateway.stores.managed import memory_managed  # noqa: PLC0415
 
         async def scrape(accept: str) -> tuple[bytes, str]:
@@ -197,8 +214,19 @@ class Gateway:
                 store.keys, store.local, store.usage, store.warnings, store.audit
             )
         settings = replace(self.settings, store=self._store_address)
+        recorder = self._recorder = PolicyRecorder(authority(*settings.listen), clock_us)
+        recorder.loaded(self._policy, "start")
         self._admin = await stack.enter_async_context(
-            administration(settings, scrape, readiness, loaded, clock_us, stores=stores)
+            administration(
+                settings,
+                scrape,
+                readiness,
+                loaded,
+                clock_us,
+                snapshot=self.metrics.snapshot,
+                stores=stores,
+                recorder=recorder,
+            )
         )
 
     def _open_sockets(self, stack: AsyncExitStack) -> Sequence[Sockets]:
@@ -223,6 +251,7 @@ class Gateway:
                 self.metrics, lambda: self._gate.policy.bounds.memory_bytes, raise_limit()
             ),
             backlog=Backlog(asyncio.get_running_loop()),
+            collected=Backlog(asyncio.get_running_loop(), rests=True),
             gate=self._gate,
             pools=UpstreamPools(self.metrics, inflight=self._open_inflight()),
             metrics=self.metrics,
@@ -242,7 +271,7 @@ class Gateway:
     def _open_access_log(self, stack: AsyncExitStack) -> AccessLog | None:
         try:
             access = open_access_log(self.settings.access_log)
-        except OSError as error:
+        except (OSError, ValueError) as error:
             raise CannotStart(f"--access-log {self.settings.access_log}: {error}") from error
         if access is not None:
             stack.callback(self._close_access_log, access)
@@ -277,18 +306,30 @@ class Gateway:
         return Readiness(ready, checks)
 
     def _use(self, policy: Policy) -> None:
-        if policy.tls not in (self._tls, self._policy.tls):
-            log.warning("policy: a change of tls takes effect after a restart")
-        if self.settings.admin is not None and policy.admin_tls != self._policy.admin_tls:
-            log.warning("policy: a change of admin_tls takes effect after a restart")
+        if (policy.tls is None) != (self._tls is None) and policy.tls != self._policy.tls:
+            log.warning("policy: tls begins or ends after a restart")
+        self._tls = self._tls and (policy.tls or self._tls)
+        if self.settings.admin is not None:
+            warn_of_admin_tls(policy, self._policy)
         if policy.hash != self._policy.hash:
             self._policy_us = clock_us()
+            if self._recorder is not None:
+                requested = self._watch.was_requested
+                self._recorder.loaded(policy, "SIGHUP" if requested else "file change")
         self._policy = policy
         self._gate.use(policy)
+        if self._access is not None:
+            self._access.use(policy.access_log)
+            self._gate.is_timed = policy.access_log.is_timed
         self._context.pools.use(policy)
+        self._context.retries.use(policy.routes.keys())
+        self._context.tracer = self._traces.use(policy.tracing)
         self.metrics.policy_loaded(policy.hash, time.time(), policy.routes.keys())
         if self._init is not None:
-            self._init.policy_loaded(policy)
+            # The supervisor logs its warnings, once for all workers.
+            self._init.policy_loaded(policy, self._watch.was_requested)
+        else:
+            log_warnings(policy)
         log.info("policy loaded: %s, from %s", policy.hash, ", ".join(policy.files))
 
     async def _flush(self, access: AccessLog) -> None:

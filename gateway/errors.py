@@ -89,6 +89,10 @@ KEY_UNKNOWN = _key("key_unknown", "This API key is not valid. Ask its issuer for
 KEY_EXPIRED = _key("key_expired", "This API key has expired. Ask its issuer for a new one.")
 KEY_REVOKED = _key("key_revoked", "This API key was revoked. Ask its issuer for a new one.")
 KEY_SUSPENDED = _key("key_suspended", "This API key is suspended. Ask its issuer to resume it.")
+ACCOUNT_SUSPENDED = _key(
+    "account_suspended",
+    "The account of this API key is suspended. Ask the key's issuer to resume it.",
+)
 KEY_ENVIRONMENT = _key(
     "key_environment",
     "This API key belongs to another environment. Use a key of this environment.",
@@ -101,6 +105,14 @@ IP_NOT_ALLOWED = _add(
     "forbidden",
     "IP_NOT_ALLOWED",
     "This API key may not be used from this address. Ask its issuer to allow the address.",
+)
+ADDRESS_DENIED = _add(
+    "address_denied",
+    403,
+    "forbidden",
+    "ADDRESS_DENIED",
+    "Requests from this address are not accepted. Ask the service's operator to allow it.",
+    closes=True,
 )
 INSUFFICIENT_SCOPE = _add(
     "insufficient_scope",
@@ -127,6 +139,14 @@ SERVICE_NOT_ENABLED = _add(
     names="The service: {}.",
 )
 
+ORIGIN_NOT_ALLOWED = _add(
+    "origin_not_allowed",
+    403,
+    "forbidden",
+    "ORIGIN_NOT_ALLOWED",
+    "Pages of this origin may not use this path. Ask the service to allow the origin.",
+)
+
 # -- limits (429) ---------------------------------------------------------------------------------
 RATE_LIMITED = _add(
     "rate_limited",
@@ -135,16 +155,40 @@ RATE_LIMITED = _add(
     "rate_limit_exceeded",
     "Rate limit exceeded. Wait until the time given in Retry-After, then try again.",
 )
+COST_EXCEEDS_LIMIT = _add(
+    "cost_exceeds_limit",
+    429,
+    "too_many_requests",
+    "cost_exceeds_limit",
+    "A request of this cost is never admitted by a limit of this API key: waiting does not help. "
+    "Send less in one request, or ask the key's issuer for a higher limit.",
+    names="{}",
+)
 
 # -- a request that cannot be read or served ------------------------------------------------------
-BAD_REQUEST_LINE = _bad("bad_request_line", "The request line is malformed.")
-BAD_HEADER = _bad("bad_header", "A header line is malformed.")
-HEADER_REPEATED = _bad(
-    "header_repeated", "A header that a limit counts by was sent more than once. Send it once."
+BAD_REQUEST_LINE = _bad(
+    "bad_request_line", "The request line is malformed. Send it as 'METHOD /path HTTP/1.1'."
 )
-BAD_HOST = _bad("bad_host", "The request needs exactly one valid Host header.")
-BAD_FRAMING = _bad("bad_framing", "The length of the request's body is invalid or ambiguous.")
-BAD_CHUNK = _bad("bad_chunk", "The chunked request body is malformed.")
+BAD_HEADER = _bad(
+    "bad_header", "A header line is malformed. Send each as 'Name: value', on one line."
+)
+HEADER_REPEATED = _bad(
+    "header_repeated", "A header that decides the answer was sent more than once. Send it once."
+)
+BAD_HOST = _bad(
+    "bad_host",
+    "The request needs exactly one valid Host header. Send one with the name of this service.",
+)
+BAD_FRAMING = _bad(
+    "bad_framing",
+    "The length of the request's body is invalid or ambiguous. Send either one Content-Length or "
+    "'Transfer-Encoding: chunked'.",
+)
+BAD_CHUNK = _bad(
+    "bad_chunk",
+    "The chunked request body is malformed. Send it as RFC 9112, section 7.1 describes, or with a "
+    "Content-Length.",
+)
 BAD_TARGET = _add(
     "bad_target",
     400,
@@ -164,7 +208,13 @@ AMBIGUOUS_PATH = _add(
     "letter case, without dots or spaces at the end of a segment, and without an encoded '?', "
     "'#' or '/'.",
 )
-NOT_FOUND = _add("not_found", 404, "not_found", "NOT_FOUND", "Nothing is served at this path.")
+NOT_FOUND = _add(
+    "not_found",
+    404,
+    "not_found",
+    "NOT_FOUND",
+    "Nothing is served at this path. Check the path and the method in the service's documentation.",
+)
 METHOD_NOT_ALLOWED = _add(
     "method_not_allowed",
     405,
@@ -185,16 +235,48 @@ BODY_TOO_LARGE = _add(
     413,
     "content_too_large",
     "BODY_TOO_LARGE",
-    "The request body is larger than this service accepts.",
+    "The request body is larger than this service accepts. Send less in one request.",
     closes=True,
     names="At most: {}.",
+)
+COUNTED_BODY_TOO_LARGE = _add(
+    "counted_body_too_large",
+    413,
+    "content_too_large",
+    "BODY_TOO_LARGE",
+    "The request body is larger than this service accepts on this path. Split it.",
+    names="At most: {}.",
+)
+COST_TOO_HIGH = _add(
+    "cost_too_high",
+    413,
+    "content_too_large",
+    "COST_TOO_HIGH",
+    "The request counts more units than this service accepts in one request. Split it.",
+    names="{}",
+)
+COST_UNREADABLE = _add(
+    "cost_unreadable",
+    400,
+    "bad_request",
+    "COST_UNREADABLE",
+    "The request's limits count what is in it, and that cannot be read. Send it as documented.",
+    names="{}",
+)
+NOT_JSON = _add(
+    "not_json",
+    415,
+    "unsupported_media_type",
+    "UNSUPPORTED_MEDIA_TYPE",
+    "The body must be JSON in UTF-8. Send it with 'Content-Type: application/json', and without "
+    "Content-Encoding.",
 )
 URL_TOO_LONG = _add(
     "url_too_long",
     414,
     "uri_too_long",
     "URL_TOO_LONG",
-    "The URL is longer than this service accepts.",
+    "The URL is longer than this service accepts. Send a shorter one.",
     closes=True,
     names="At most: {}.",
 )
@@ -203,7 +285,7 @@ TOO_MANY_SEGMENTS = _add(
     414,
     "uri_too_long",
     "URL_TOO_LONG",
-    "The URL's path has more than 128 segments.",
+    "The URL's path has more than 128 segments. Send a shorter one.",
     closes=True,
 )
 EXPECTATION_FAILED = _add(
@@ -211,7 +293,7 @@ EXPECTATION_FAILED = _add(
     417,
     "expectation_failed",
     "EXPECTATION_FAILED",
-    "The only supported expectation is 100-continue.",
+    "The only supported expectation is 100-continue. Send the request without another Expect.",
     closes=True,
 )
 HEADERS_TOO_LARGE = _add(
@@ -219,7 +301,8 @@ HEADERS_TOO_LARGE = _add(
     431,
     "request_header_fields_too_large",
     "HEADERS_TOO_LARGE",
-    "The request has more or larger headers than this service accepts.",
+    "The request has more or larger headers than this service accepts. Send fewer or shorter ones, "
+    "such as fewer cookies.",
     closes=True,
     names="At most: {}.",
 )
@@ -228,7 +311,7 @@ CODING_UNKNOWN = _add(
     501,
     "not_implemented",
     "TRANSFER_CODING_NOT_IMPLEMENTED",
-    "The only supported transfer coding is chunked.",
+    "The only supported transfer coding is chunked. Send the body without another coding.",
     closes=True,
 )
 LOOP_DETECTED = _add(
@@ -236,8 +319,8 @@ LOOP_DETECTED = _add(
     508,
     "loop_detected",
     "LOOP_DETECTED",
-    "The request passed through too many proxies, or through this service too often. See the Via "
-    "header.",
+    "The request passed through too many proxies, or through this service too often. Ask the "
+    "service's operator to check where requests are forwarded: see the Via header.",
     closes=True,
 )
 VERSION_UNKNOWN = _add(
@@ -245,7 +328,7 @@ VERSION_UNKNOWN = _add(
     505,
     "http_version_not_supported",
     "HTTP_VERSION_NOT_SUPPORTED",
-    "This service supports HTTP/1.1 and HTTP/1.0.",
+    "This service supports HTTP/1.1 and HTTP/1.0. Use one of them.",
     closes=True,
 )
 
@@ -254,14 +337,16 @@ UPGRADE_REQUIRED = _add(
     426,
     "upgrade_required",
     "WEBSOCKET_VERSION_NOT_SUPPORTED",
-    "The only supported WebSocket version is 13.",
+    "The only supported WebSocket version is 13. Send 'Sec-WebSocket-Version: 13'.",
     closes=True,
 )
 BAD_WEBSOCKET = _bad(
-    "bad_websocket", "The WebSocket handshake is malformed: see RFC 6455, section 4.2.1."
+    "bad_websocket", "The WebSocket handshake is malformed. See RFC 6455, section 4.2.1."
 )
 BAD_PROXY_HEADER = _bad(
-    "bad_proxy_header", "The connection does not begin with a valid PROXY protocol header."
+    "bad_proxy_header",
+    "The connection does not begin with a valid PROXY protocol header. Use the service's public "
+    "address, or enable the PROXY protocol in the proxy before it.",
 )
 
 # -- gateway and upstream (5xx) -------------------------------------------------------------------
@@ -280,6 +365,15 @@ PLAN_UNKNOWN = _add(
     "PLAN_NOT_CONFIGURED",
     "The plan of this API key is not configured here. Contact the service's support.",
     "gateway",
+)
+MAINTENANCE = _add(
+    "maintenance",
+    503,
+    "service_unavailable",
+    "MAINTENANCE",
+    "The service is under maintenance. Wait for the time given in Retry-After, then try again.",
+    "gateway",
+    names="{}",  # the policy's own message replaces this one
 )
 TOO_MANY_CONNECTIONS = _add(
     "too_many_connections",
@@ -328,7 +422,8 @@ UPSTREAM_CLOSED = _add(
     502,
     "bad_gateway",
     "UPSTREAM_CLOSED",
-    "The upstream service closed the connection before it responded.",
+    "The upstream service closed the connection before it responded. Check whether the request "
+    "took effect before you send it again.",
     "upstream",
 )
 UPSTREAM_INVALID = _add(
@@ -336,7 +431,8 @@ UPSTREAM_INVALID = _add(
     502,
     "bad_gateway",
     "UPSTREAM_INVALID_RESPONSE",
-    "The upstream service sent a response that is not valid HTTP.",
+    "The upstream service sent a response that is not valid HTTP. Quote the request id when you "
+    "report it.",
     "upstream",
 )
 UPSTREAM_TIMEOUT = _add(
@@ -344,6 +440,7 @@ UPSTREAM_TIMEOUT = _add(
     504,
     "gateway_timeout",
     "UPSTREAM_TIMEOUT",
-    "The upstream service did not respond in time.",
+    "The upstream service did not respond in time. Check whether the request took effect before "
+    "you send it again.",
     "upstream",
 )

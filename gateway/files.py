@@ -12,6 +12,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import ssl
 import stat
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,6 +53,20 @@ def check_regular(path: str | Path) -> None:
     A named pipe would block it, and a device has no end.
     """
     _check_regular(path, os.stat(path))
+
+
+def load_pair(context: ssl.SSLContext, certificate: str, key: str) -> None:
+    """Load a certificate chain and its key, PEM files. Raises OSError, see `reason_of`."""
+    for file in (certificate, key):
+        check_regular(file)
+    # An encrypted key fails with the empty password; without one, OpenSSL asks the terminal.
+    context.load_cert_chain(certificate, key, password=lambda: "")
+
+
+def reason_of(error: OSError) -> str:
+    """Why files of TLS cannot be used: OpenSSL's reason, or the system's."""
+    why = error.reason if isinstance(error, ssl.SSLError) else error.strerror
+    return why or str(error)
 
 
 def private_folder(path: Path) -> Path:

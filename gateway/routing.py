@@ -1,4 +1,7 @@
-"""Parses request lines, makes the path canonical, matches the route. Callers cache the result."""
+"""Parses request lines, makes the path canonical, matches the route. Callers cache the result.
+
+Where routes name hosts, a line is matched a second time when the Host is known: see `at_host`.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,8 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
+from gateway.domain.answer_rules import AnswerRules, answer_rules
+from gateway.domain.header_edits import EditRules, compiled
 from gateway.domain.key_format import holds_key
 from gateway.domain.limits import Limit
 from gateway.domain.policy import Policy
@@ -16,6 +21,7 @@ from gateway.errors import (
     AMBIGUOUS_PATH,
     BAD_TARGET,
     KEY_IN_URL,
+    MAINTENANCE,
     METHOD_NOT_ALLOWED,
     NOT_FOUND,
     URL_TOO_LONG,
@@ -40,6 +46,9 @@ class Requested:
     refusal:      why it is refused for every client
     allow:        the methods for the Allow header of a 405
     own:          the gateway answers this itself
+    target:       the path as it is matched, for `at_host`; None: the host makes no difference
+    answers:      how its answers are changed; None: they are not
+    edits:        how the upstream's request is changed; None: it is not
     """
 
     method: str
@@ -51,10 +60,57 @@ class Requested:
     refusal: Refusal | None = None
     allow: tuple[str, ...] = ()
     own: bool = False
+    target: CanonicalPath | None = None
+    answers: AnswerRules | None = None
+    edits: EditRules | None = None
+
+
+def read_request(line: bytes, policy: Policy, host: bytes) -> Requested | Refusal:
+    """Match a request line and a Host header to their route; as `read_request_line`.
+
+    host: b"" if it is not known; then the authority of the target, if it has one
+    """
+    requested = read_request_line(line, policy)
+    if isinstance(requested, Refusal):
+        return requested
+    known = host or b"".join(requested.authority[:1])
+    return at_host(requested, policy, policy.table_at(known))
+
+
+def at_host(requested: Requested, policy: Policy, table: RouteTable) -> Requested:
+    """A request as it is routed on the hosts of a table."""
+    target = requested.target
+    if target is None or table is policy.table:
+        return requested
+    routed = Requested(
+        requested.method,
+        requested.minor,
+        requested.path,
+        authority=requested.authority,
+        target=target,
+    )
+    _find(routed, target, policy, table)
+    _set_answers(routed, policy)
+    return routed
 
 
 def read_request_line(line: bytes, policy: Policy) -> Requested | Refusal:
-    """Match a request line to its route. A Refusal: the rest cannot be read as a request."""
+    """Match a request line to its route, on a host that no route names.
+
+    A Refusal: the rest cannot be read as a request.
+    """
+    requested = _read(line, policy)
+    if isinstance(requested, Requested):
+        _set_answers(requested, policy)
+    return requested
+
+
+def _set_answers(requested: Requested, policy: Policy) -> None:
+    if requested.answers is None:
+        requested.answers = answer_rules(requested.route, policy.cors)
+
+
+def _read(line: bytes, policy: Policy) -> Requested | Refusal:
     parsed = parse_request_line(line)
     if isinstance(parsed, Refusal):
         return parsed
@@ -70,8 +126,9 @@ def read_request_line(line: bytes, policy: Policy) -> Requested | Refusal:
     authority: tuple[bytes, ...] = ()
     if not target.startswith(b"/"):
         target, authority = _absolute(target)
-    table = policy.table
-    found = canonical(target, keeps_slashes=table.keeps_slashes)
+    hosts = policy.hosts
+    keeps_slashes = policy.table.keeps_slashes if hosts is None else hosts.keeps_slashes
+    found = canonical(target, keeps_slashes=keeps_slashes)
     if isinstance(found, Refusal):
         return _refused(parsed, found)
     if len(found.path) + len(found.query) > policy.bounds.url_bytes:
@@ -81,27 +138,47 @@ def read_request_line(line: bytes, policy: Policy) -> Requested | Refusal:
         return _refused(parsed, KEY_IN_URL)
     path = found.path.decode("ascii")
     requested = Requested(parsed.method, parsed.minor, path, authority=authority)
-    route = find_route(table, parsed.method, found)
+    if hosts is not None:
+        requested.target = found
+    _find(requested, found, policy, policy.table)
+    return requested
+
+
+def _find(requested: Requested, found: CanonicalPath, policy: Policy, table: RouteTable) -> None:
+    """Set the route of a request, or why it has none."""
+    method = requested.method
+    route = find_route(table, method, found)
     if route is None:
         requested.allow = table.methods_at(found.segments)
         requested.refusal = METHOD_NOT_ALLOWED if requested.allow else NOT_FOUND
+        if requested.allow:
+            # Pages that may use the path with another method may read why this one is refused.
+            other = find_route(table, requested.allow[0], found)
+            if isinstance(other, Route):
+                requested.answers = answer_rules(other, policy.cors)
     elif isinstance(route, Refusal):
         requested.refusal = route
     elif not is_own(route):
         requested.route = route
+        if route.request_headers is not None:
+            requested.edits = compiled(route.request_headers)
+        requested.own = route.respond is not None
+        if route.maintenance is not None:
+            requested.refusal = MAINTENANCE
+        path = found.path if route.rewrite is None else route.rewrite.sent.path(found.path)
+        assert path is not None, "the route has matched it"
         requested.forward_line = b"%b %b%b HTTP/1.1\r\n" % (
-            parsed.method.encode("ascii"),
-            found.path,
+            method.encode("ascii"),
+            path,
             found.query,
         )
-    elif parsed.method in {"GET", "HEAD"}:
+    elif method in {"GET", "HEAD"}:
         requested.own = True
         # Compared by name: a policy that another process has read has other route objects.
         is_verify = route.name == VERIFY.name
         requested.route = _verify_route(policy.auth_verify) if is_verify else route
     else:
         requested.refusal, requested.allow = METHOD_NOT_ALLOWED, ("GET", "HEAD")
-    return requested
 
 
 def find_route(table: RouteTable, method: str, path: CanonicalPath) -> Route | Refusal | None:

@@ -18,8 +18,30 @@ MAP = PACKAGE / "README.md"
 #: standard library. `datetime` could read the clock; see `READS_CLOCK`.
 PURE = {"errors", "domain", "http1", "routing", "proxy.answers", "proxy.proxy_protocol"}
 PURE_LIBRARY = {
-    *("__future__", "binascii", "collections", "dataclasses", "datetime", "enum", "functools"),
-    *("hashlib", "hmac", "http", "ipaddress", "itertools", "json", "re", "types", "typing", "zlib"),
+    "__future__",
+    "array",
+    "binascii",
+    "bisect",
+    "calendar",
+    "collections",
+    "dataclasses",
+    "datetime",
+    "enum",
+    "functools",
+    "hashlib",
+    "hmac",
+    "html",
+    "http",
+    "ipaddress",
+    "itertools",
+    "json",
+    "math",
+    "re",
+    "string",
+    "types",
+    "typing",
+    "zlib",
+    "zoneinfo",
 }
 READS_CLOCK = {"now", "today", "utcnow"}
 
@@ -36,7 +58,9 @@ HOMES = {
     "aiohttp": {"admin", "cli.demo_upstream"},
     "jinja2": {"admin"},
     "uvloop": {"runtime"},
+    "opentelemetry": {"observe.otlp"},
     "click": {"cli", "__main__"},
+    "dns": {"proxy.resolver"},
 }
 
 

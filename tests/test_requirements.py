@@ -18,7 +18,7 @@ from packaging.utils import canonicalize_name
 CHECKOUT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
 #: Each file, and the extras of the package that it is for.
-FILES = {"run": (), "test": ("test", "fuzz"), "load": ("load",)}
+FILES = {"run": ("otel",), "test": ("test", "fuzz"), "load": ("load",)}
 
 PYTHONS = ["3.11", "3.12", "3.13", "3.14"]
 MACHINES = [("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "x86_64"), ("darwin", "arm64")]

@@ -13,9 +13,11 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from gateway.domain.conflicts import conflicts
+from gateway.domain.path_patterns import normal
 from gateway.domain.policy import Plan, Policy
 from gateway.domain.route import Route
-from gateway.domain.routes import OWN_ROUTES, RouteTable, conflicts, covers
+from gateway.domain.routes import OWN_ROUTES, RouteTable, covers
 from gateway.errors import (
     AMBIGUOUS_PATH,
     BAD_REQUEST_LINE,
@@ -127,7 +129,7 @@ def routes_of(*patterns: str) -> list[Route]:
     found = []
     for pattern in patterns:
         *flags, method, path = pattern.split(" ")
-        segments = tuple(path.strip("/").split("/"))
+        segments = normal(path.strip("/").split("/"))
         rest = segments[-1] == "**"
         found.append(
             Route(
@@ -208,7 +210,7 @@ def resolved(path: str) -> list[str]:
             lambda flags, method, path: " ".join((*flags, method, "/" + "/".join(path))),
             st.lists(st.sampled_from(["cs", "keep", "open"]), max_size=2, unique=True),
             st.sampled_from(["*", "GET"]),
-            st.lists(st.sampled_from(["a", "A", "b", "*"]), min_size=1, max_size=3),
+            st.lists(st.sampled_from(["a", "A", "b", "*", "**"]), min_size=1, max_size=3),
         ),
         max_size=5,
     ),
@@ -221,6 +223,7 @@ def resolved(path: str) -> list[str]:
 @example(["GET /a/*", "keep GET /*/b"], ["keep"], "a%2F/b.%3F")
 @example(["GET /a", "cs GET /A/b"], [], "A/b.%20")
 @example(["* /*"], [], "%3F/%23")
+@example(["GET /**/a", "open keep GET /a/**/b"], ["keep"], "a%2Fb/a%20/b")
 def test_no_reading_leads_to_another_rule(patterns: list[str], flags: list[str], path: str) -> None:
     """No server reads the forwarded path of one route as a path of another."""
     kept: list[Route] = []

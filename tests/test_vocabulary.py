@@ -28,7 +28,7 @@ from gateway.proxy.answers import refusal_body
 from gateway.stores.managed import open_managed
 from gateway.stores.redis.address import parse_url
 from tests.kit.access import write_line
-from tests.kit.policies import write_policies
+from tests.kit.policies import PLANS, write_policies
 from tests.kit.redis_server import RedisServer
 from tests.kit.wire import bearer
 from tests.proxy.conftest import Start, start
@@ -55,6 +55,14 @@ KEY: Final = {
     "successor": "the id of the key that replaces it",
     "limits": "its own limits, by name",
 }
+#: Of an account, beside names of a key.
+ACCOUNT: Final = {
+    "billing_day": "on which months of `from: account` begin, 1 to 31",
+    "implicit": "it has no record; only keys name it",
+    "keys": "how many of its keys are not revoked",
+    "key_ids": "the ids of its keys",
+    "effective_limits": "those of a key without a plan and limits of its own",
+}
 #: A created key, and what is returned with it.
 MADE: Final = {
     "key": "the whole key, shown once",
@@ -69,6 +77,8 @@ LIMIT: Final = {
     "limit": "how much it admits; where something else names a limit, its name",
     "burst": "the peak; null: none",
     "window_seconds": "null: concurrency",
+    "period": "of a quota: hour, day, week, month; else null",
+    "time_zone": "in which the period begins; else null",
     "per": "key, account, ip or header:NAME",
     "mode": "enforce or shadow",
     "remaining": "how much is left",
@@ -91,7 +101,7 @@ JSON_RPC: Final = {"jsonrpc", "id", "error", "code", "message", "data"}
 ACCESS_LOG: Final = {
     *("time", "request_id", "client_ip", "method", "path", "status", "route", "key_id", "account"),
     *("plan", "decision", "limit", "cost", "bytes_in", "bytes_out", "duration_ms", "upstream_ms"),
-    *("upstream", "reason"),
+    *("upstream", "reason", "host", "protocol", "server", "remaining", "gate_ms", "limiter_ms"),
 }
 #: Other names in answers and commands.
 OTHERS: Final = {
@@ -106,25 +116,70 @@ OTHERS: Final = {
     "policies": {
         *("hash", "loaded", "folder", "files", "environment", "on_store_failure", "plans"),
         *("routes", "disk", "match", "case_sensitive", "encoded_slash", "where", "upstream"),
+        "hosts",
         *("access", "cost", "plan_limits", "limits", "name", "limit", "faults"),
+        *("candidates", "of", "enforced", "candidate", "both_admit", "both_refuse"),
+        *("only_candidate_refuses", "only_enforced_refuses"),
     },
-    "a question": {"method", "path", "key_id", "client_ip"},
+    "a change of policies": {
+        *("effect", "subject", "before", "after", "request", "counters", "plans", "routes"),
+        *("old", "new", "changes", "keys", "affected", "count", "plan", "ids"),
+    },
+    "a loaded policy": {
+        *("time", "hash", "previous", "cause", "actor", "gateway", "summary", "texts"),
+    },
+    "a question": {"method", "path", "key_id", "client_ip", "host"},
     "an explanation": {
-        *("request", "path", "route", "upstream", "access", "cost", "limits", "key", "remaining"),
-        "now",
+        *(
+            "request",
+            "allow",
+            "path",
+            "route",
+            "upstream",
+            "access",
+            "cost",
+            "limits",
+            "key",
+            "remaining",
+        ),
+        *("now", "host", "hosts", "forwarded"),
     },
     "an audit entry": {
         *("number", "time", "actor", "action", "subject", "before", "after", "previous", "hash"),
     },
     "a verified log": {"count", "dropped", "head_hash", "faults"},
     "a rotation": {"overlap"},
-    "a fault of policies": {"file", "line", "path", "found", "expected"},
-    "a simulated line": {"allowed", "limit", "remaining", "reset_us", "retry_us", "error"},
+    "a fault of policies": {"file", "line", "path", "found", "expected", "severity"},
+    "results of tests": {
+        *("passed", "failed", "tests", "faults", "file", "line", "name", "steps", "differences"),
+        *("path", "found", "expected"),
+    },
+    "a simulated line": {
+        *("allowed", "limit", "remaining", "reset_us", "retry_us", "error", "then", "now"),
+    },
+    "a simulation": {
+        *(
+            "without_host",
+            "lines",
+            "without_cost",
+            "undecided",
+            "faults",
+            "limits",
+            "most_limited",
+            "refused",
+        ),
+        *("compared", "same", "unknown", "sampled", "differences", "routes", "keys"),
+        *("plan", "limit", "mode", "decided", "admitted", "limited", "by_others"),
+        *("first_limited", "last_limited", "then", "now", "requests", "reasons"),
+        *("route", "key_id", "refused_now", "admitted_now", "otherwise"),
+    },
 }
-NAMES: Final = {*KEY, *MADE, *LIMIT, *ERROR, *JSON_RPC, *ACCESS_LOG}.union(*OTHERS.values())
+NAMES: Final = {*KEY, *ACCOUNT, *MADE, *LIMIT, *ERROR, *JSON_RPC, *ACCESS_LOG}.union(
+    *OTHERS.values()
+)
 
 #: Objects whose names are data: scopes, limits, routes, outcomes, plans.
-DATA: Final = {"permissions", "limits", "totals", "counts", "routes", "remaining"}
+DATA: Final = {"permissions", "limits", "totals", "counts", "routes", "remaining", "texts"}
 #: Fields with a time, or null.
 TIMES: Final = {"created", "expires", "last_used", "old_expires", "time", "start", "loaded"}
 RFC_3339: Final = r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z"
@@ -184,7 +239,7 @@ def test_the_document() -> None:
     assert properties("MadeKey") == properties("Key") | {"key"}
     assert properties("RotatedKey") == properties("Key") | set(MADE)
     assert properties("KeyChange") < properties("NewKey") < set(KEY)
-    assert properties("Account") < set(KEY)
+    assert properties("Account") < {*KEY, *ACCOUNT}
     assert list(SCHEMAS["Limit"]["properties"]) == [
         *(name for name in LIMIT if name not in {"remaining", "reset_after"}),
         *("routes", "remaining", "reset_after"),
@@ -223,7 +278,7 @@ def test_errors(error_docs: str | None) -> None:
     names = {"message", "code", "request_id"} | ({"doc"} if error_docs else set())
     for refusal in TABLE.values():
         body = json.loads(refusal_body(refusal, 5, request_id="a", error_docs=error_docs))
-        if refusal is RATE_LIMITED:
+        if refusal.status == RATE_LIMITED.status:
             assert set(body) == {"error"}
             assert set(body["error"]) == names | {"retry_after"}
         else:
@@ -260,14 +315,14 @@ class Shell:
         self.server = server
         self.folder = write_policies(folder / "policies", "http://127.0.0.1:9", routes=ROUTES)
 
-    def run(self, *words: str) -> str:
+    def run(self, *words: str, status: int = 0) -> str:
         environment = {"GATEWAY_DATA": None, "GATEWAY_STORE": self.server.url}
         done = CliRunner(env=environment).invoke(cli, words)
-        assert done.exit_code == 0, done.output
+        assert done.exit_code == status, done.output
         return done.stdout
 
-    def json(self, *words: str) -> Any:
-        return json.loads(self.run(*words, "--json"))
+    def json(self, *words: str, status: int = 0) -> Any:
+        return json.loads(self.run(*words, "--json", status=status))
 
 
 @pytest.fixture
@@ -311,8 +366,19 @@ def outputs(shell: Shell) -> Iterator[tuple[str, Any]]:
     yield "explain", explained
     log = shell.folder / "access.log"
     line = {"time": "2027-01-15T08:00:00Z", "method": "GET", "path": "/x", "key_id": other}
-    log.write_text(json.dumps({**line, "plan": "free"}) + "\n")
+    log.write_text(json.dumps({**line, "plan": "free", "status": 429}) + "\n")
+    yield "policies history", shell.json("policies", "history")
+    faster = PLANS.replace("60/minute", "70/minute")
+    changed = write_policies(shell.folder.parent / "new", "http://127.0.0.1:9", plans=faster)
+    yield "diff", shell.json("diff", str(shell.folder), str(changed), status=1)
     yield "simulate", shell.json("simulate", *policies, str(log))
+    yield (
+        "simulate --json-summary",
+        json.loads(shell.run("simulate", "--json-summary", *policies, str(log))),
+    )
+    tests = shell.folder / "tests.yaml.txt"
+    tests.write_text("tests: [{name: x, send: GET /x, expect: {status: 401}}]")
+    yield "test", shell.json("test", str(shell.folder), str(tests))
 
 
 def test_commands(shell: Shell) -> None:
@@ -327,12 +393,15 @@ def test_commands(shell: Shell) -> None:
     assert set(found["keys rotate"]) == properties("RotatedKey")
     assert set(found["keys suspend"]) == set(found["keys revoke"]) == {"id", "status"}
     assert set(found["keys usage"]) == properties("Usage") | {"id", "status", "last_used"}
-    assert set(found["accounts set"]) == set(found["accounts describe"]) == properties("Account")
+    counted = {"implicit", "keys"}
+    assert set(found["accounts set"]) == properties("Account") - counted
+    described = properties("Account") | {"key_ids", "effective_limits"}
+    assert set(found["accounts describe"]) == described
     assert set(found["warnings"][0]) == properties("LimitWarning")
     assert set(found["audit"][0]) == properties("AuditEntry")
     assert set(found["audit --verify"]) == properties("Verified")
     assert set(found["explain"]) <= properties("Explanation")
-    assert set(found["simulate"]) == {"allowed", "limit", "remaining", "reset_us"}
+    assert set(found["simulate"]) == {"allowed", "limit", "remaining", "reset_us", "then", "now"}
 
 
 def test_tables(shell: Shell) -> None:
@@ -359,4 +428,5 @@ def test_the_table_has_nothing_else(shell: Shell, tmp_path: Path) -> None:
     used |= {"valid", "services", "retry_after"}  # of verify, its key, and a 429
     # Of a refused line, and of one that cannot be decided.
     used |= {"retry_us", "error"}
+    used |= {"found", "expected"}  # of a test that fails
     assert used >= NAMES

@@ -12,7 +12,7 @@ import asyncio
 import logging
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Final
@@ -41,14 +41,14 @@ _LOG_EVERY_S: Final = 60.0
 class AdminServer:
     """Serves an application from `start` to `stop`.
 
-    tls:  the context for TLS; None: plain HTTP
+    tls:  returns the context for TLS of a new connection; None: plain HTTP
     most: the maximum number of connections
     """
 
     def __init__(
         self,
         app: web.Application,
-        tls: ssl.SSLContext | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
         most: int = MOST_CONNECTIONS,
     ) -> None:
         self.connections = Connections(most)
@@ -146,7 +146,7 @@ class AdminServer:
                 await loop.connect_accepted_socket(lambda: connection, accepted)
                 return
             opened = loop.create_future()
-            transport = TlsTransport(self._tls, connection, opened=opened)
+            transport = TlsTransport(self._tls(), connection, opened=opened)
             await loop.connect_accepted_socket(lambda: transport, accepted)
             try:
                 async with asyncio.timeout(HEAD_S):

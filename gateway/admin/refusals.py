@@ -29,7 +29,7 @@ TOKEN_WRONG: Final = Refusal(
     401,
     "unauthorized",
     "INVALID_ADMIN_TOKEN",
-    "This is not the admin token. API keys are not accepted here.",
+    "This is not the admin token. API keys are not accepted here. Send the token of this gateway.",
 )
 TOO_MANY_ATTEMPTS: Final = Refusal(
     "too_many_attempts",
@@ -51,7 +51,7 @@ UNREADABLE: Final = Refusal(
     400,
     "bad_request",
     "BAD_REQUEST",
-    "The request cannot be read as HTTP/1.1, or its head is too large.",
+    "The request cannot be read as HTTP/1.1, or its head is too large. Send a smaller, plain one.",
     closes=True,
 )
 BODY_BROKEN: Final = Refusal(
@@ -59,7 +59,7 @@ BODY_BROKEN: Final = Refusal(
     400,
     "bad_request",
     "BODY_BROKEN",
-    "The body ended before it was complete, or its chunks cannot be read.",
+    "The body ended before it was complete, or its chunks cannot be read. Send it again.",
     closes=True,
 )
 BODY_NOT_JSON: Final = Refusal(
@@ -67,14 +67,14 @@ BODY_NOT_JSON: Final = Refusal(
     400,
     "bad_request",
     "BODY_NOT_JSON",
-    "The body is not a JSON object in UTF-8.",
+    "The body is not a JSON object in UTF-8. Send one, with each name once.",
 )
 MEDIA_TYPE: Final = Refusal(
     "media_type",
     415,
     "unsupported_media_type",
     "UNSUPPORTED_MEDIA_TYPE",
-    "The body must be sent as 'Content-Type: application/json'.",
+    "The body is not declared as JSON. Send it as 'Content-Type: application/json'.",
 )
 VERSION_REQUIRED: Final = Refusal(
     "version_required",
@@ -169,5 +169,9 @@ def refusal_of(error: Exception) -> ErrorResponse | None:
             {"path": fault.at, "found": fault.found, "expected": fault.expected}
             for fault in error.faults
         ]
-        return ErrorResponse(found, message="The input has faults.", more={"faults": faults})
+        return ErrorResponse(
+            found,
+            message="The input has faults. Correct those in `faults`, then send it again.",
+            more={"faults": faults},
+        )
     return ErrorResponse(found, message=found.message or str(error))

@@ -36,7 +36,9 @@ _MOST_CHANGE: Final = 100
     help="How many of the newest entries.",
 )
 @click.option("--action", help="Only this action: key.create, or key for all actions on keys.")
-@click.option("--subject", help="Only this subject: key:ID, account:NAME, or only the id or name.")
+@click.option(
+    "--subject", help="Only this subject: key:ID, account:NAME, policy:HASH, or only the last part."
+)
 @click.option("--actor", help="Only by actors whose name or address contains this.")
 @click.option("--verify", is_flag=True, help="Verify the whole log instead.")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")

@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-import secrets
 import select
 import signal
 import socket
@@ -25,13 +24,14 @@ from typing import Final
 
 import click
 
-import gateway
 from gateway.app import CannotStart, Gateway, Settings
 from gateway.cli.demo_upstream import serve_demo_upstream
 from gateway.cli.options import Folder, read_address
-from gateway.domain import key_format
+from gateway.cli.shipped import find_policies
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.policy import Policy, Server
+from gateway.manage.forms import NewKey
+from gateway.manage.keys import mint_key
 from gateway.observe import logs
 from gateway.policies.faults import PolicyFaults
 from gateway.policies.load import load
@@ -87,15 +87,6 @@ def demo(policies: Path | None, listen: Address, admin: Address, upstream_port: 
         run(lambda: run_demo(folder, policy, listen, admin, upstream_port))
     except (CannotStart, EmbeddedFailed) as error:
         raise click.ClickException(str(error)) from error
-
-
-def find_policies() -> Path:
-    """The shipped policies: beside the package in a checkout, else in the working directory."""
-    beside = Path(gateway.__file__).resolve().parent.parent / "policies"
-    for folder in (beside, Path("policies")):
-        if any(folder.glob("*.yaml")):
-            return folder
-    raise click.UsageError("there is no folder 'policies' here; name one with --policies")
 
 
 def check_unused(option: str, address: Address) -> None:
@@ -204,21 +195,10 @@ def mint_keys(policy: Policy, now_us: int) -> dict[str, tuple[str, KeyRecord]]:
     """A key for each plan: plan -> its text and its record."""
     keys = {}
     for plan in policy.plans:
-        text, key_id = key_format.mint(policy.environment, secrets.randbelow)
-        keys[plan] = (
-            text,
-            KeyRecord(
-                id=key_id,
-                digest=key_format.digest(text.encode()),
-                name=f"{ACCOUNT}-{plan}",
-                account=ACCOUNT,
-                plan=plan,
-                environment=policy.environment,
-                lineage=key_id,
-                created_us=now_us,
-                scopes=() if plan == UNSCOPED else (SCOPE,),
-            ),
-        )
+        scopes = () if plan == UNSCOPED else (SCOPE,)
+        new = NewKey(f"{ACCOUNT}-{plan}", policy.environment, plan, ACCOUNT, scopes)
+        record, text = mint_key(new, now_us)
+        keys[plan] = text, record
     return keys
 
 

@@ -10,25 +10,26 @@ from typing import Final
 
 import click
 
-from gateway.cli.options import Folder
+from gateway.cli.options import Folder, load_folder
 from gateway.cli.store import StoreChoice, store_options, with_managed
 from gateway.domain.patterns import printable
-from gateway.domain.policy import Policy
 from gateway.manage.explain import Explain, read_ip, read_key_id, read_rules
 from gateway.manage.problems import Invalid
-from gateway.policies.faults import PolicyFaults
-from gateway.policies.load import load
 from gateway.stores.managed import ManagedStores
 from gateway.stores.redis.address import StoreAddress
 
 #: Field name of a fault -> the option or argument.
-_GIVEN: Final = {"client_ip": "--ip", "key_id": "--key", "method": "METHOD", "path": "PATH"}
+_GIVEN: Final = {
+    **{"client_ip": "--ip", "key_id": "--key", "host": "--host"},
+    **{"method": "METHOD", "path": "PATH"},
+}
 
 
 @click.command(epilog="Example: gateway explain --policies policies GET '/api/search/x?q=1'")
 @click.option("--policies", type=Folder(path_type=Path), required=True)
 @click.option("--key", metavar="ID", help="Id of the request's key; without it, only the rules.")
 @click.option("--ip", default="127.0.0.1", show_default=True, help="The client's address.")
+@click.option("--host", metavar="NAME", default="", help="The request's host.")
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object.")
 @store_options
 @click.argument("method")
@@ -37,6 +38,7 @@ def explain(
     policies: Path,
     key: str | None,
     ip: str,
+    host: str,
     as_json: bool,
     store: StoreAddress | None,
     data: Path,
@@ -47,15 +49,15 @@ def explain(
 
     Nothing is counted. With --key, the key's record and counters are read from the store.
     """
-    policy = _load(policies)
+    policy = load_folder(policies)
     with _usage_errors():
         read_ip(ip)
-        rules = read_rules(policy, method, path)
+        rules = read_rules(policy, method, path, host)
         key_id = None if key is None else read_key_id(key)
 
     async def ask(stores: ManagedStores) -> dict[str, object]:
         explained = Explain(stores.keys, stores.counters, lambda: policy, stores.clock_us)
-        return await explained.ask(method, path, key_id, ip)
+        return await explained.ask(method, path, key_id, ip, host)
 
     # Without a key the policies are enough: no store is opened or started.
     if key_id is None or rules.route is None:
@@ -74,13 +76,6 @@ def _usage_errors() -> Iterator[None]:
         fault = error.faults[0]
         words = f"{_GIVEN[fault.at]}: found {fault.found}, expected {fault.expected}"
         raise click.UsageError(words) from error
-
-
-def _load(folder: Path) -> Policy:
-    try:
-        return load(folder)
-    except PolicyFaults as faults:
-        raise click.ClickException(str(faults).replace("\n", "; ")) from faults
 
 
 def _as_text(explained: Mapping[str, object]) -> str:

@@ -11,15 +11,14 @@ from typing import Any, Final, TypeVar
 
 import click
 
-from gateway.cli.options import Folder
+from gateway.cli.options import Folder, load_folder
 from gateway.domain.key_format import is_key_id, looks_like_key
 from gateway.domain.patterns import printable
 from gateway.domain.policy import Policy
 from gateway.manage.audit_log import Actor
 from gateway.manage.problems import Fault, Invalid
 from gateway.manage.reading import found
-from gateway.policies.faults import PolicyFaults
-from gateway.policies.load import load
+from gateway.policies.faults import quoted, suggestion
 
 Command = TypeVar("Command", bound=Callable[..., object])
 
@@ -28,7 +27,7 @@ _OPTIONS: Final = {
     **{"name": "--name", "plan": "--plan", "account": "--account", "environment": "--environment"},
     **{"scopes": "--scope", "permissions": "--permission", "ip_ranges": "--ip"},
     **{"expires": "--expires", "limits": "--limit", "services": "--service"},
-    "overlap": "--overlap",
+    **{"overlap": "--overlap", "expires_before": "--expires-before"},
 }
 _LIMIT: Final = "one like plan=300/minute,burst=500"
 
@@ -36,18 +35,26 @@ limit_option = click.option(
     "--limit",
     "limits",
     multiple=True,
-    metavar="NAME=RATE[,burst=N]",
-    help="Limit override: plan=300/minute,burst=500; repeatable.",
+    metavar="NAME=VALUE",
+    help="Limit override: plan=300/minute,burst=500 or monthly=10000/month or mcp-connections=20; "
+    "repeatable.",
 )
 plan_option = click.option("--plan", help="A plan of the policies; default: the account's plan.")
-policies_option = click.option(
-    "--policies",
-    metavar="DIR",
-    envvar="GATEWAY_POLICIES",
-    type=Folder(path_type=Path),
-    help="Policies to check plan and limits against. Default: ./policies, if it exists.",
-)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+
+
+def policies_option(use: str) -> Callable[[Command], Command]:
+    """Add --policies to a command, which passes it to `load_policy`. use: what they are for"""
+    return click.option(
+        "--policies",
+        metavar="DIR",
+        envvar="GATEWAY_POLICIES",
+        type=Folder(path_type=Path),
+        help=f"Policies {use}. Default: ./policies, if it exists.",
+    )
+
+
+checking_policies_option = policies_option("to check plan and limits against")
 
 # -- from options ----------------------------------------------------------------------------------
 
@@ -72,11 +79,44 @@ def key_options(command: Command) -> Command:
         ),
         click.option("--expires", metavar="DATE|DURATION", help="2026-12-31 (UTC) or 30d."),
         limit_option,
-        policies_option,
+        checking_policies_option,
     )
     for option in reversed(options):
         command = option(command)
     return command
+
+
+def clearing_options(cleared: Mapping[str, object]) -> Callable[[Command], Command]:
+    """Add --no-plan, --no-scope and so on; the command receives no_plan, no_scope …
+
+    cleared: the options that can be cleared, without dashes
+    """
+
+    def add(command: Command) -> Command:
+        for name in reversed(list(cleared)):
+            command = click.option(f"--no-{name}", is_flag=True, help=f"Clear --{name}.")(command)
+        return command
+
+    return add
+
+
+def changed_fields(
+    options: dict[str, Any], cleared: Mapping[str, tuple[str, object]]
+) -> dict[str, object]:
+    """The fields to change, from the given options and those of `clearing_options`.
+
+    cleared: option -> its field, and the field's cleared value
+    """
+    gone = {name for name in cleared if options.pop(f"no_{name}")}
+    given = fields_of(options)
+    for name in sorted(gone):
+        field, nothing = cleared[name]
+        if field in given:
+            raise click.UsageError(f"--{name} and --no-{name} cannot be combined")
+        given[field] = nothing
+    if not given:
+        raise click.UsageError("no field to change was given, see --help")
+    return given
 
 
 def fields_of(options: Mapping[str, Any]) -> dict[str, object]:
@@ -113,12 +153,32 @@ def load_policy(folder: Path | None) -> Policy | None:
         folder = Path("policies")
         if not any(folder.glob("*.yaml")):
             return None
-    try:
-        return load(folder)
-    except PolicyFaults as error:
-        more = len(error.faults) - 1
-        hint = f" (and {more} more, see gateway validate {folder})" if more else ""
-        raise click.ClickException(f"{error.faults[0]}{hint}") from error
+    return load_folder(folder)
+
+
+def warn_unrequired(policy: Policy | None, given: Mapping[str, Any]) -> None:
+    """Print a warning for each given scope and permission that no route requires.
+
+    It may be mistyped, or be meant for a later policy. given: the fields of a form, valid
+    """
+    if policy is None:
+        return
+    routes = policy.routes.values()
+    scopes = sorted({scope for route in routes for scope in route.scopes})
+    for scope in given.get("scopes", ()):
+        if scope not in scopes:
+            _warn("--scope", scope, scopes, "it is only forwarded to upstreams")
+    permissions = sorted({":".join(route.permission) for route in routes if route.permission})
+    for area, actions in given.get("permissions", {}).items():
+        for action in actions:
+            if (written := f"{area}:{action}") not in permissions:
+                _warn("--permission", written, permissions, "it has no effect")
+
+
+def _warn(option: str, word: str, known: Sequence[str], effect: str) -> None:
+    near = suggestion(word, known)
+    words = f"warning: {option}: no route requires {quoted(word)}{near}; {effect}"
+    click.echo(words, err=True)
 
 
 def os_actor() -> Actor:

@@ -10,12 +10,13 @@ from typing import Final
 import click
 
 from gateway.cli import keyforms
-from gateway.cli.store import StoreChoice, store_options, with_managed
+from gateway.cli.key_list import list_keys
+from gateway.cli.key_transfer import export, import_
+from gateway.cli.store import StoreChoice, choose_for_new, store_options, with_managed
 from gateway.cli.usage import usage
 from gateway.domain import keylife
 from gateway.domain.keys import KeyRecord
 from gateway.domain.policy import Policy
-from gateway.domain.ports import KeyFilter
 from gateway.manage.forms import read_overlap_us
 from gateway.manage.keys import Keys, KeyView
 from gateway.manage.problems import Conflict, Invalid
@@ -23,8 +24,6 @@ from gateway.manage.views import key_as_json, moment, status_words
 from gateway.stores.managed import ManagedStores
 from gateway.stores.redis.address import StoreAddress
 
-#: Keys per request to the store, when all are listed.
-_PAGE: Final = 500
 _TRY_IT: Final = "curl -H 'Authorization: Bearer {}' http://127.0.0.1:8080/v1/auth/verify"
 #: Option that `edit` can clear -> the field, and its cleared value.
 _CLEARED: Final[Mapping[str, tuple[str, object]]] = {
@@ -57,13 +56,6 @@ def _key_command(example: str) -> Callable[[Callable[..., None]], click.Command]
     return build
 
 
-def _clearing_options(command: Callable[..., None]) -> Callable[..., None]:
-    """--no-plan, --no-scope and so on; the command receives no_plan, no_scope …"""
-    for name in reversed(list(_CLEARED)):
-        command = click.option(f"--no-{name}", is_flag=True, help=f"Clear --{name}.")(command)
-    return command
-
-
 @click.group(epilog="Example: gateway keys create --name ci --plan free")
 def keys() -> None:
     """Create, list, rotate and revoke API keys."""
@@ -84,7 +76,10 @@ def create(
     as_json: bool,
     **options: object,
 ) -> None:
-    """Create a key. It is printed once and cannot be shown again."""
+    """Create a key. It is printed once and cannot be shown again.
+
+    Without --store and --data a gateway must have used the private Redis of this folder.
+    """
     given = keyforms.fields_of(options)
     policy = keyforms.load_policy(policies)
 
@@ -93,49 +88,9 @@ def create(
         record, text = await managed.create(keyforms.os_actor(), managed.read_new(given))
         return key_as_json(record, stores.clock_us(), None), text
 
-    _print_new(*with_managed(StoreChoice(store, data, may_make=True), make), as_json, {})
-
-
-@keys.command("list", epilog="Example: gateway keys list --plan pro --status suspended")
-@click.option(
-    "--status",
-    type=click.Choice(["valid", "suspended", "revoked", "expired"]),
-    help="Only keys of this status.",
-)
-@click.option("--plan", help="Only keys of this plan.")
-@click.option("--account", help="Only keys of this account.")
-@click.option(
-    "--search", "text", metavar="TEXT", help="Only keys with this in id, name or account."
-)
-@store_options
-@keyforms.json_option
-def list_keys(
-    status: str | None,
-    plan: str | None,
-    account: str | None,
-    text: str | None,
-    store: StoreAddress | None,
-    data: Path,
-    as_json: bool,
-) -> None:
-    """List keys, oldest first."""
-    wanted = KeyFilter(text=text, status=status, plan=plan, account=account)
-
-    async def read(stores: ManagedStores) -> tuple[int, list[KeyView]]:
-        managed, found = _keys(stores), list[KeyView]()
-        page = await managed.page(wanted, count=_PAGE)
-        found += page.keys
-        while page.next is not None:
-            page = await managed.page(wanted, after=page.next, count=_PAGE)
-            found += page.keys
-        return stores.clock_us(), found[::-1]
-
-    now_us, views = with_managed(StoreChoice(store, data), read)
-    if as_json:
-        _print([key_as_json(view.record, now_us, view.used_us) for view in views])
-        return
-    head = ("ID", "NAME", "ACCOUNT", "PLAN", "ENVIRONMENT", "STATUS", "LAST USED")
-    click.echo(keyforms.as_table(head, [_row(view, now_us) for view in views]))
+    made = with_managed(choose_for_new(store, data), make)
+    keyforms.warn_unrequired(policy, given)
+    _print_new(*made, as_json, {})
 
 
 @_key_command("describe 7h3k9m2p4q6r")
@@ -155,14 +110,15 @@ def describe(key_id: str, store: StoreAddress | None, data: Path, as_json: bool)
     click.echo(keyforms.as_lines(shown))
 
 
-keys.add_command(usage)
+for _command in (list_keys, usage, export, import_):
+    keys.add_command(_command)
 
 
 @keys.command(epilog="Example: gateway keys edit 7h3k9m2p4q6r --plan pro --no-expires")
 @_key_id
 @click.option("--name", help="What the key is for.")
 @keyforms.key_options
-@_clearing_options
+@keyforms.clearing_options(_CLEARED)
 @store_options
 @keyforms.json_option
 def edit(
@@ -174,15 +130,7 @@ def edit(
     **options: object,
 ) -> None:
     """Change fields of a key. Other fields stay as they are; a list is replaced as a whole."""
-    cleared = {name for name in _CLEARED if options.pop(f"no_{name}")}
-    given = keyforms.fields_of(options)
-    for name in sorted(cleared):
-        field, nothing = _CLEARED[name]
-        if field in given:
-            raise click.UsageError(f"--{name} and --no-{name} cannot be combined")
-        given[field] = nothing
-    if not given:
-        raise click.UsageError("no field to change was given, see --help")
+    given = keyforms.changed_fields(options, _CLEARED)
     policy = keyforms.load_policy(policies)
 
     async def change(stores: ManagedStores) -> dict[str, object]:
@@ -192,6 +140,7 @@ def edit(
         return key_as_json(record, stores.clock_us(), None)
 
     shown = with_managed(StoreChoice(store, data), change)
+    keyforms.warn_unrequired(policy, given)
     _print(shown) if as_json else click.echo(keyforms.as_lines(shown))
 
 
@@ -274,15 +223,6 @@ def _keys(stores: ManagedStores, policy: Policy | None = None) -> Keys:
     """Keys with a fixed clock, so that "30d" is 30 days from the key's creation."""
     now_us = stores.clock_us()
     return Keys(stores.keys, stores.audit, lambda: policy, lambda: now_us)
-
-
-def _row(view: KeyView, now_us: int) -> tuple[str, ...]:
-    record = view.record
-    return (
-        *(record.id, record.name, record.account, view.plan, record.environment),
-        status_words(record, now_us),
-        moment(view.used_us) or "never",
-    )
 
 
 def _print_new(

@@ -1,4 +1,4 @@
-"""Readers of options that several commands have."""
+"""Readers of options and arguments that several commands have."""
 
 from __future__ import annotations
 
@@ -10,6 +10,10 @@ from typing import Any
 
 import click
 
+from gateway.domain.policy import Policy
+from gateway.policies.faults import PolicyFaults
+from gateway.policies.load import load
+
 _is_host = re.compile(r"(?=.{1,253}\Z)[a-z0-9_-]{1,63}(?:\.[a-z0-9_-]{1,63})*").fullmatch
 
 
@@ -20,6 +24,15 @@ class Folder(click.Path):
         if not str(value):
             self.fail("found nothing, expected a folder; the current one is .", param, ctx)
         return Path(os.fsdecode(super().convert(value, param, ctx)))
+
+
+def load_folder(folder: Path) -> Policy:
+    """The policy of a folder. Raises ClickException with its first fault."""
+    try:
+        return load(folder)
+    except PolicyFaults as faults:
+        words = faults.brief(f", see gateway validate {folder}")
+        raise click.ClickException(words) from faults
 
 
 def read_address(_ctx: click.Context, _param: click.Parameter, text: str) -> tuple[str, int]:
@@ -34,6 +47,13 @@ def read_address(_ctx: click.Context, _param: click.Parameter, text: str) -> tup
     if not (bare and colon and is_port and is_bracketed == (":" in bare)):
         raise click.BadParameter(f"found '{text}', expected HOST:PORT such as 127.0.0.1:8080")
     return bare, int(port)
+
+
+def read_optional_address(
+    ctx: click.Context, param: click.Parameter, text: str | None
+) -> tuple[str, int] | None:
+    """The same for an option without a default."""
+    return None if text is None else read_address(ctx, param, text)
 
 
 def read_host_names(

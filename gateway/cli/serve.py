@@ -11,7 +11,7 @@ from typing import Final
 
 import click
 
-from gateway.cli.options import Folder, read_address, read_host_names
+from gateway.cli.options import Folder, read_address, read_host_names, read_optional_address
 from gateway.cli.store import store_options
 from gateway.observe import logs
 from gateway.policies.faults import PolicyFaults
@@ -43,6 +43,12 @@ WORKER: Final = (sys.executable, "-P", "-m", "gateway.cli.worker")
     default="127.0.0.1:8080",
     show_default=True,
     help="Address for clients.",
+)
+@click.option(
+    "--listen-http",
+    metavar="HOST:PORT",
+    callback=read_optional_address,
+    help="Address for clients of plain HTTP, which are redirected to https. The policies need tls.",
 )
 @click.option(
     "--admin",
@@ -79,7 +85,9 @@ WORKER: Final = (sys.executable, "-P", "-m", "gateway.cli.worker")
     "--access-log",
     default="off",
     show_default=True,
-    help="A path, - for standard output, or off. SIGHUP reopens the path.",
+    metavar="TARGET",
+    help="A path, - for standard output, off, syslog: (or syslog:/PATH, syslog:udp://HOST:PORT), "
+    "or udp://HOST:PORT. SIGHUP reopens the path. access_log in the policies has the format.",
 )
 @click.option(
     "--log-level",
@@ -90,6 +98,7 @@ WORKER: Final = (sys.executable, "-P", "-m", "gateway.cli.worker")
 def serve(
     policies: Path,
     listen: tuple[str, int],
+    listen_http: tuple[str, int] | None,
     admin: tuple[str, int],
     admin_hosts: tuple[str, ...],
     store: StoreAddress | None,
@@ -117,6 +126,8 @@ def serve(
             "--take-over: memory:// is inside the running gateway, and its counters would be lost; "
             "use a Redis, or omit --store"
         )
+    if listen_http is not None and not listen_http[1]:
+        raise click.UsageError("--listen-http: found port 0, expected one that clients know")
     logs.configure(log_level, sys.stderr)
     settings = Settings(
         policies=policies,
@@ -127,6 +138,7 @@ def serve(
         data=data,
         access_log=access_log,
         take_over=take_over,
+        listen_http=listen_http,
     )
 
     async def main() -> None:
@@ -167,6 +179,8 @@ def own_command() -> list[str]:
 def _announce(gateway: Supervisor, workers: int) -> None:
     by = "1 worker" if workers == 1 else f"{workers} workers"
     log.info("listening on %s://%s, %s", gateway.scheme, authority(*gateway.address), by)
+    if gateway.redirects is not None:
+        log.info("redirecting http://%s to https", authority(*gateway.redirects))
     if gateway.admin is not None:
         log.info("admin on %s", gateway.admin.url)
         source = gateway.admin.token_source

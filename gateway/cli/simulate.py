@@ -1,4 +1,4 @@
-"""`gateway simulate`: decides the lines of an access log again, at their times, under policies.
+"""`gateway simulate`: decides the requests of access logs again, at their times, under policies.
 
 No request is sent and no keys are read: a line has all that is needed. The log is read as a
 stream; memory grows with the number of clients, not of lines.
@@ -7,23 +7,23 @@ stream; memory grows with the number of clients, not of lines.
 from __future__ import annotations
 
 import json
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Final
 
 import click
 
+from gateway.cli.log_files import read_logs
+from gateway.cli.log_formats import NAMES, LogFormat, read_fields, template_reader
 from gateway.cli.options import Folder
 from gateway.cli.replay import Result, open_replay, replay_lines
+from gateway.cli.summary import MOST_FAULTS, Summary
+from gateway.domain.access_log import FIELDS, UnknownField
+from gateway.domain.policy import Policy
 from gateway.domain.ports import StoreDown
-from gateway.policies.faults import PolicyFaults
+from gateway.policies.access_log import FORMATS
+from gateway.policies.faults import PolicyFaults, suggestion
 from gateway.policies.load import load
-from gateway.stores.redis.address import read_address
-
-_OFFENDERS: Final = 10
+from gateway.stores.redis.address import StoreAddress, read_address
 
 
 @click.command()
@@ -47,7 +47,42 @@ _OFFENDERS: Final = 10
     "removed afterwards; a cluster is not supported. GATEWAY_STORE is ignored here; "
     "GATEWAY_STORE_PASSWORD is used.",
 )
+@click.option(
+    "--format",
+    "format_name",
+    type=click.Choice(NAMES),
+    default="auto",
+    show_default=True,
+    help="The format of the logs. gateway: the gateway's own; template: as access_log.format of "
+    "the policies, or --template; combined: nginx, Apache; envoy: Envoy's default, and Istio's; "
+    "envoy-json: Istio, Envoy Gateway; json: see --field. auto: by each log's first line that can "
+    "be read.",
+)
+@click.option(
+    "--field",
+    "field_texts",
+    metavar="NAME=PATH",
+    multiple=True,
+    help="Where JSON lines have a field: path=request.uri. NAME is time, method, path, request "
+    "(GET /x HTTP/1.1, in place of method and path), status, client_ip, key_id (or key), account, "
+    "plan, cost, duration_ms or host. Repeatable; implies --format json.",
+)
+@click.option(
+    "--template",
+    metavar="TEXT",
+    envvar=[],
+    help="The template by which the gateway wrote the logs; implies --format template.",
+)
+@click.option(
+    "--plan",
+    metavar="PLAN",
+    envvar=[],
+    help="The plan of lines that name none, as in logs of other servers.",
+)
 @click.option("--json", "as_json", is_flag=True, help="Print one JSON object for each line.")
+@click.option(
+    "--json-summary", is_flag=True, envvar=[], help="Print the summary as one JSON object."
+)
 @click.argument(
     "logs",
     metavar="LOG...",
@@ -57,149 +92,140 @@ _OFFENDERS: Final = 10
 )
 @click.pass_context
 def simulate(
-    ctx: click.Context, folder: Path, store_url: str, as_json: bool, logs: tuple[str, ...]
+    ctx: click.Context,
+    folder: Path,
+    store_url: str,
+    format_name: str,
+    field_texts: Sequence[str],
+    template: str | None,
+    plan: str | None,
+    as_json: bool,
+    json_summary: bool,
+    logs: tuple[str, ...],
 ) -> None:
-    """Replay access logs against policies: which keys would have been limited, by what, when.
+    """Replay access logs against policies: which requests would be answered otherwise, and why.
 
-    LOG is a file of JSON lines as the gateway writes them, or - for standard input. Each line is
-    checked at its `time`, in the order of reading, for its `key_id`, `account` and `plan`, at its
-    `cost` (or the route's, if it has none). The replay does not know requests that are in no LOG,
-    nor per-key limit overrides. A limit per header counts all clients together, because the log has
-    no headers. A rotated key counts apart from its successor. Concurrency limits are left out: a
-    log has requests in the order in which they ended, and none that are still in progress.
+    LOG is a log of the gateway or of another server, plain or gzip, or - for standard input. Its
+    lines are in the order of time, and those of several logs are merged by it. Each request is
+    decided at its time, for its key, account and plan. The replay does not know requests that are
+    in no LOG, the scopes of keys, nor per-key limit overrides. A limit per header counts all
+    clients together, because logs have no headers. A rotated key counts apart from its successor.
+    Concurrency limits are left out: a log has requests in the order in which they ended, and none
+    that are still in progress.
 
-    Requests that the gateway refused before checking limits (`decision` is "refused": 400, 401,
-    403, 404, 413 and so on) are checked at cost 0, or skipped if they have no key or route. Also
-    skipped are requests that were limited or failed before their key was known, and the gateway's
-    own paths, such as /health. Other limited and failed requests count in full, since the limits
-    may differ.
+    Logs of other servers have no keys and no plans: a client is known by its user name or else its
+    address, and --plan names the plan of all.
 
     In the table, ADMITTED requests passed every limit, LIMITED ones were refused by this limit, and
     BY OTHERS only by other limits. A shadow limit refuses nothing: two columns show what it would
-    have limited.
+    have limited. Requests that are refused for another reason than limits cost nothing, except
+    failed authentications, which count per address.
 
-    A line that cannot be checked is reported with its file and line number, and the exit status is
-    1. With --json, its output is {"allowed": false, "error": ...}.
+    Where lines have a status, the answers of then and now are compared.
 
-    Example: gateway simulate --policies policies access.log
+    A line that cannot be read or decided is counted, and the first ones are printed on stderr with
+    their place. The exit status is then 1. With --json, its output is {"allowed": false, "error":
+    ...}.
+
+    Example: gateway simulate --policies policies --format combined --plan free access.log.gz
     """
+    if as_json and json_summary:
+        raise click.UsageError("--json and --json-summary cannot be combined", ctx)
     try:
         policy = load(folder)
     except PolicyFaults as faults:
         for fault in faults.faults:
             click.echo(str(fault), err=True)
         ctx.exit(1)
-    try:
-        address = read_address(store_url)
-        if address.kind == "cluster":
-            raise ValueError("found a cluster, expected one server; use a separate redis://")
-    except ValueError as error:
-        raise click.BadParameter(str(error), ctx, param_hint="--store") from error
-    summary = Summary()
+    address = _read_store(ctx, store_url)
+    log_format = _read_format(ctx, format_name, field_texts, template, policy)
+    plan = _read_plan(ctx, plan, policy)
+    summary = Summary(by_host=policy.hosts is not None)
     try:
         with open_replay(address) as replay:
-            for results in replay_lines(policy, replay, _read(logs)):
-                for result in results:
-                    summary.add(result)
-                    if result.is_reported:
-                        click.echo(f"{result.place}: {result.error}", err=True)
-                    if as_json:
-                        click.echo(json.dumps(result.as_json()))
+            for results in replay_lines(policy, replay, read_logs(logs, log_format), plan):
+                _add(summary, results, as_json)
     except BrokenPipeError:  # standard output was closed, as by `| head`
         raise
     except (StoreDown, OSError) as error:
         raise click.ClickException(str(error)) from error
-    if not as_json:
+    if summary.undecided > MOST_FAULTS:
+        more = summary.undecided - MOST_FAULTS
+        click.echo(f"{more} more lines could not be read or decided", err=True)
+    if json_summary:
+        click.echo(json.dumps(summary.as_json(), indent=2))
+    elif not as_json:
         click.echo("\n".join(summary.text()))
-    if summary.reported:
+    if summary.undecided:
         ctx.exit(1)
 
 
-def _read(logs: Sequence[str]) -> Iterator[tuple[str, bytes]]:
-    """Each line with its place, such as "access.log:17"."""
-    for log in logs:
-        with click.open_file(log, "rb") as file:
-            for number, raw in enumerate(file, 1):
-                yield f"{log}:{number}", raw
+def _add(summary: Summary, results: Sequence[Result], as_json: bool) -> None:
+    """Count the results, and print the first faults and, as JSON, each result."""
+    for result in results:
+        summary.add(result)
+        if result.fault and summary.undecided <= MOST_FAULTS:
+            click.echo(f"{result.place}: {result.fault}", err=True)
+        if as_json:
+            click.echo(json.dumps(result.as_json()))
 
 
-@dataclass(slots=True)
-class _Row:
-    """The counts for one limit of one plan. first_us, last_us: when it would have limited"""
-
-    decided: int = 0
-    admitted: int = 0
-    limited: int = 0
-    by_others: int = 0
-    first_us: int = 0
-    last_us: int = 0
+def _read_store(ctx: click.Context, url: str) -> StoreAddress:
+    try:
+        address = read_address(url)
+        if address.kind == "cluster":
+            raise ValueError("found a cluster, expected one server; use a separate redis://")
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param_hint="--store") from error
+    return address
 
 
-@dataclass(slots=True)
-class Summary:
-    """The summary of a replay, for a terminal."""
+def _read_format(
+    ctx: click.Context,
+    name: str,
+    field_texts: Sequence[str],
+    template: str | None,
+    policy: Policy,
+) -> LogFormat:
+    if template is not None or name == "template":
+        return _read_template(ctx, name, template, policy)
+    if field_texts and name not in ("auto", "json"):
+        raise click.UsageError(f"--field: found --format {name}, expected --format json", ctx)
+    try:
+        fields = read_fields(field_texts)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param_hint="--field") from error
+    return LogFormat("json" if field_texts else name, fields, policy.trusted_proxies)
 
-    lines_read: int = 0
-    skipped: int = 0
-    reported: int = 0
-    rows: dict[tuple[str, str], _Row] = field(default_factory=dict)
-    #: How often each key would have been limited.
-    offenders: Counter[str] = field(default_factory=Counter)
 
-    def add(self, result: Result) -> None:
-        self.lines_read += 1
-        self.reported += result.is_reported
-        line, check, decision = result.line, result.check, result.decision
-        if line is None or check is None or decision is None or not check.cost:
-            self.skipped += not result.is_reported
-            return
-        if not decision.allowed:
-            self.offenders[line.key_id or line.client_ip] += 1
-        for index, limit in enumerate(check.limits):
-            name = f"{limit.name} (shadow)" if limit.shadow else limit.name
-            row = self.rows.setdefault((line.plan or "-", name), _Row())
-            row.decided += 1
-            row.admitted += decision.allowed
-            if decision.refusing >> index & 1:
-                row.limited += 1
-                row.first_us = min(row.first_us or line.time_us, line.time_us)
-                row.last_us = max(row.last_us, line.time_us)
-            elif not decision.allowed:
-                row.by_others += 1
-
-    def text(self) -> Iterator[str]:
-        """Lines for a terminal."""
-        counts = ("DECIDED", "ADMITTED", "LIMITED", "BY OTHERS")
-        table = [("PLAN", "LIMIT", *counts, "FIRST LIMITED", "LAST LIMITED")]
-        table += [
-            (
-                *(plan, limit, str(row.decided)),
-                *(str(row.admitted), str(row.limited), str(row.by_others)),
-                *(_moment(row.first_us), _moment(row.last_us)),
+def _read_template(
+    ctx: click.Context, name: str, template: str | None, policy: Policy
+) -> LogFormat:
+    if name not in ("auto", "template"):
+        raise click.UsageError(f"--template: found --format {name}, expected none", ctx)
+    if template is None:
+        template = policy.access_log.format
+        if template in FORMATS:
+            raise click.UsageError(
+                f"--format template: access_log.format is {template} in the policies; expected the "
+                "template of the logs, with --template",
+                ctx,
             )
-            for (plan, limit), row in sorted(self.rows.items())
-        ]
-        yield from _aligned(table)
-        if self.offenders:
-            yield ""
-            most = self.offenders.most_common(_OFFENDERS)
-            yield from _aligned([("KEY", "LIMITED"), *((key, str(times)) for key, times in most)])
-        yield ""
-        yield (
-            f"{self.lines_read} lines read, {self.skipped} of them cost nothing, "
-            f"{self.reported} could not be decided"
-        )
+    try:
+        template_reader(template)
+    except UnknownField as error:
+        words = f"found the field {error.name!r}{suggestion(error.name, FIELDS)}"
+        raise click.BadParameter(words, ctx, param_hint="--template") from error
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param_hint="--template") from error
+    return LogFormat("template", trusted=policy.trusted_proxies, template=template)
 
 
-def _aligned(table: Sequence[tuple[str, ...]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield "  ".join(cells).rstrip()
-
-
-def _moment(time_us: int) -> str:
-    if not time_us:
-        return "-"
-    moment = datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=time_us)
-    return f"{moment:%Y-%m-%dT%H:%M:%S.%f}Z"
+def _read_plan(ctx: click.Context, name: str | None, policy: Policy) -> str | None:
+    """The plan of lines that name none; the policies' only one if it is not given."""
+    if name is None:
+        return next(iter(policy.plans)) if len(policy.plans) == 1 else None
+    if name not in policy.plans:
+        plans = ", ".join(policy.plans)
+        raise click.BadParameter(f"found '{name}', expected one of {plans}", ctx, None, "--plan")
+    return name

@@ -27,7 +27,12 @@ from gateway.stores.redis.address import (
     has_password,
     read_address,
 )
-from gateway.stores.redis.embedded import EmbeddedFailed, EmbeddedRedis, check_has_store
+from gateway.stores.redis.embedded import (
+    EmbeddedFailed,
+    EmbeddedRedis,
+    check_has_store,
+    has_live_server,
+)
 
 #: A start that takes longer than this prints a line.
 _SILENT_S: Final = 2.0
@@ -40,11 +45,13 @@ Command = TypeVar("Command", bound=Callable[..., object])
 class StoreChoice:
     """The store to use: at an address, or a private Redis in a folder.
 
-    may_make: create the private Redis if the folder has none; for commands that create something
+    creates:  what is stored there is for a gateway that must know it; it says so if none runs
+    may_make: create the private Redis if the folder has none
     """
 
     address: StoreAddress | None
     data: Path
+    creates: bool = False
     may_make: bool = False
 
 
@@ -70,6 +77,16 @@ def store_options(command: Command) -> Command:
         f"{CERTIFICATE} and {CERTIFICATE_KEY} name the files of a client certificate.",
     )
     return store(data(command))
+
+
+def choose_for_new(address: StoreAddress | None, data: Path) -> StoreChoice:
+    """The store for a command that creates something.
+
+    A private Redis is created only in a folder that was named: in the default one a gateway has
+    not run, so it probably uses another store.
+    """
+    source = click.get_current_context().get_parameter_source("data")
+    return StoreChoice(address, data, creates=True, may_make=source is not ParameterSource.DEFAULT)
 
 
 def read_store(ctx: click.Context, option: click.Parameter, url: str | None) -> StoreAddress | None:
@@ -117,12 +134,31 @@ async def _started(embedded: EmbeddedRedis, data: Path) -> None:
         waiting.cancel()
 
 
+def _check_is_used(choice: StoreChoice) -> None:
+    """Raise EmbeddedFailed if no gateway has used the folder; say so if none uses it now."""
+    try:
+        check_has_store(choice.data)
+    except EmbeddedFailed as error:
+        if not choice.creates:
+            raise
+        if not choice.may_make:
+            raise EmbeddedFailed(
+                f"{error}. Nothing was created, as no gateway would know it: start `gateway serve` "
+                "in this folder first, or give the --store or --data of the gateway"
+            ) from error
+    if choice.creates and not has_live_server(choice.data):
+        click.echo(
+            f"note: no gateway is running on the private store in {choice.data.absolute()}; start "
+            "one with this --data and without --store, or give the --store of the gateway here",
+            err=True,
+        )
+
+
 @asynccontextmanager
 async def open_store(choice: StoreChoice) -> AsyncIterator[StoreAddress]:
     """The address of the chosen store; a private Redis runs until exit."""
     if choice.address is None:
-        if not choice.may_make:
-            check_has_store(choice.data)
+        _check_is_used(choice)
         embedded = EmbeddedRedis(choice.data)
         await _started(embedded, choice.data)
         try:

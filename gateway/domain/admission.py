@@ -14,7 +14,7 @@ from gateway.domain.identity import Grant, Identity
 from gateway.domain.judge import route_refusal
 from gateway.domain.keys import KeyRecord
 from gateway.domain.limits import Check, Limit
-from gateway.domain.meets import limits_for
+from gateway.domain.meets import limits_for, plan_limits
 from gateway.domain.policy import Policy
 from gateway.domain.route import Route
 
@@ -26,30 +26,36 @@ MOST_LIKE: Final = 8
 def grant(policy: Policy, route: Route, identity: Identity) -> Grant:
     """What the key may do on the route, and its limits there.
 
-    If no limit applies, the check is for the plan's limit at cost 0, for the response's headers.
+    If no limit applies, the check is for the plan's limits at cost 0, for the response's headers.
     """
     record = identity.record
-    plan = policy.plans.get(record.plan)
-    limits = limits_for(plan, route, record.limits)
+    plan = policy.plan(record.plan)
+    plan_name = record.plan if plan is None else plan.name
+    own = record.limits, record.billing_day
+    limits = limits_for(plan, route, *own)
     cost = route.cost
     if not limits:
-        limits = (plan.limit if plan else policy.failed_auth,)
+        limits = plan_limits(plan, *own) if plan else (policy.failed_auth,)
         cost = 0
     for other in islice(identity.grants.values(), MOST_LIKE):
-        if other.limits == limits and other.cost == cost:
+        if (other.limits, other.cost, other.costing) == (limits, cost, route.costing):
             limits, check, ask = other.limits, other.check, other.ask
             break
     else:
         check, ask = _checks(record, limits, cost)
+        if route.costing is not None:
+            check = None
     lines = next((other.identity for other in identity.grants.values()), None)
     return Grant(
         refusal=route_refusal(policy, route, record, identity.account),
-        plan=record.plan,
+        plan=plan_name,
         limits=limits,
         cost=cost,
+        costing=route.costing,
         account=record.account,
+        home=record.home,
         lineage=record.lineage,
-        identity=lines or _identity_lines(record),
+        identity=lines or _identity_lines(record, plan_name),
         check=check,
         ask=ask,
     )
@@ -62,7 +68,12 @@ def _checks(
     if any(limit.per not in {"key", "account"} for limit in limits):
         return None, None
     names = counter_names(
-        limits, account=record.account, lineage=record.lineage, ip="", header=_no_header
+        limits,
+        account=record.account,
+        home=record.home,
+        lineage=record.lineage,
+        ip="",
+        header=_no_header,
     )
     return Check(limits, names, cost), Check(limits, names, 0)
 
@@ -78,29 +89,19 @@ def open_grant(policy: Policy, route: Route) -> Grant:
         plan="",
         limits=limits or (policy.failed_auth,),
         cost=route.cost if limits else 0,
-        account="",
-        lineage="",
-        identity=b"",
+        costing=route.costing,
     )
 
 
 def failed_grant(policy: Policy) -> Grant:
     """The grant of unidentified clients: the limit on their address's failed attempts."""
-    return Grant(
-        refusal=None,
-        plan="",
-        limits=(policy.failed_auth,),
-        cost=1,
-        account="",
-        lineage="",
-        identity=b"",
-    )
+    return Grant(refusal=None, plan="", limits=(policy.failed_auth,), cost=1)
 
 
-def _identity_lines(record: KeyRecord) -> bytes:
+def _identity_lines(record: KeyRecord, plan: str) -> bytes:
     return (
         f"X-Gateway-Key-Id: {record.id}\r\nX-Gateway-Account: {record.account}\r\n"
-        f"X-Gateway-Plan: {record.plan}\r\nX-Gateway-Scopes: {' '.join(record.scopes)}\r\n"
+        f"X-Gateway-Plan: {plan}\r\nX-Gateway-Scopes: {' '.join(record.scopes)}\r\n"
     ).encode("ascii")
 
 

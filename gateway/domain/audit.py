@@ -38,8 +38,9 @@ class Event:
     at_us:   Unix microseconds
     actor:   who did it, and by what: "anna (console, 127.0.0.1)", "root (cli)", "gateway"
     action:  "key.create", "key.rotate", "key.edit", "key.suspend", "key.resume", "key.revoke",
-             "account.set", "limit.reset", "audit.trim", "audit.moved"
-    subject: "key:7h3k9m2p4q6r", "account:acme", "audit:log"
+             "account.set", "limit.reset", "policy.load", "policy.rollback", "audit.trim",
+             "audit.moved"
+    subject: "key:7h3k9m2p4q6r", "account:acme", "policy:0123456789abcdef", "audit:log"
     before, after: what was changed, as the admin API shows it; None where there was or is nothing
     """
 

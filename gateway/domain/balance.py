@@ -1,4 +1,4 @@
-"""Which server of an upstream gets a request, and the health of each. Time is passed in.
+"""Which servers of an upstream may get a request, by the health of each. Time is passed in.
 
 A server's health depends on two things. Requests: after a number of consecutive failures it is
 ejected for a time; then one request probes it, and its result restores it or ejects it again. And
@@ -6,15 +6,16 @@ the health check, if one is set: a server that fails it gets no requests at all.
 
 A failure is a connection that could not be made or used: refused, timed out, closed before a head,
 or invalid HTTP. Any response counts as a success, also a 500: the server works, and the error may
-concern only that request.
+concern only that request. Where a policy says so, `breaker` ejects a server whose answers are
+errors or slow too often; a probe then has to be neither.
 
 The last healthy server is never ejected for its failures: an attempt is better than a certain
-refusal. If all servers fail their health checks, `choose` returns None.
+refusal. Which of the healthy servers gets a request is decided by the rules in `balancing`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from gateway.domain.policy import Ejection, HealthCheck
@@ -29,6 +30,7 @@ class Health:
     probing:   a request was sent to probe it
     passes:    it passes the health check; True if there is none
     streak:    consecutive results of the health check that differ from `passes`
+    counted:   its answers are counted, see `breaker`
     """
 
     failures: int = 0
@@ -36,6 +38,7 @@ class Health:
     probing: bool = False
     passes: bool = True
     streak: int = 0
+    counted: bool = False
 
     @property
     def is_healthy(self) -> bool:
@@ -45,7 +48,7 @@ class Health:
     @property
     def is_doubted(self) -> bool:
         """Can the next response change its state?"""
-        return self.failures > 0 or self.probing
+        return self.failures > 0 or self.probing or self.counted
 
 
 def fail(health: Health, ejection: Ejection, now: float, *, is_last: bool) -> None:
@@ -63,6 +66,12 @@ def answer(health: Health) -> None:
     if health.probing:
         health.out_until = 0.0
         health.probing = False
+
+
+def eject(health: Health, ejection: Ejection, now: float) -> None:
+    """Eject it for its answers."""
+    health.out_until = now + ejection.for_s
+    health.probing = False
 
 
 def probe(health: Health, ejection: Ejection, now: float) -> None:
@@ -87,35 +96,15 @@ def check(health: Health, rule: HealthCheck, is_good: bool) -> None:
             health.failures, health.out_until, health.probing = 0, 0.0, False
 
 
-def choose(
-    servers: Sequence[Health], busy: Sequence[int], now: float, below: Callable[[int], int]
-) -> int | None:
-    """The index of the server that gets the next request; None: all fail their health checks.
+def due(servers: Sequence[Health], now: float, *, is_only: bool) -> int | None:
+    """The index of the ejected server that gets the next request; None: a healthy one gets it.
 
-    below(n) is a random number from 0 to n - 1. First a server whose probe is due; then the healthy
-    ones; then, of the ejected ones, the one whose ejection ends first.
+    One whose probe is due; or, if there is no healthy server, the one whose ejection ends first.
+
+    servers: those that are not healthy; is_only: there are no others
     """
-    passing = [at for at, health in enumerate(servers) if health.passes]
-    if not passing:
+    out = [at for at, health in enumerate(servers) if health.passes and health.out_until]
+    if not out:
         return None
-    out = [at for at in passing if servers[at].out_until]
-    if out:
-        soonest = min(out, key=lambda at: servers[at].out_until)
-        if len(out) == len(passing) or servers[soonest].out_until <= now:
-            return soonest
-    healthy = [at for at in passing if not servers[at].out_until]
-    return healthy[less_busy([busy[at] for at in healthy], below)]
-
-
-def less_busy(busy: Sequence[int], below: Callable[[int], int]) -> int:
-    """The less busy of two picked at random.
-
-    This is nearly as even as picking the least busy of all, and independent gateways do not all
-    pick the same server (Mitzenmacher, "The Power of Two Choices").
-    """
-    if len(busy) == 1:
-        return 0
-    one = below(len(busy))
-    other = below(len(busy) - 1)
-    other += other >= one
-    return one if busy[one] <= busy[other] else other
+    soonest = min(out, key=lambda at: servers[at].out_until)
+    return soonest if is_only or servers[soonest].out_until <= now else None

@@ -1,7 +1,8 @@
 """The names of counters in the store.
 
 A name starts with a hash tag of the subject: `gw:limit:{acme}:key:7h3k9m2p4q6r:plan:rate:60000000`.
-A cluster places a name by its tag only, so all counters of one account are in one slot.
+A cluster places a name by its tag only, so all counters of one account are in one slot, but for
+those of keys that came from another account.
 
 Texts that a client chooses are never part of a name unchanged. A text with a colon or a brace could
 otherwise form the name of another counter, a long one would be stored in full, and a header may
@@ -27,18 +28,20 @@ def counter_names(
     limits: Sequence[Limit],
     *,
     account: str,
+    home: str,
     lineage: str,
     ip: str,
     header: Callable[[str], str],
 ) -> tuple[str, ...]:
     """The name of each limit's counter, in order.
 
+    home:   as in `KeyRecord`: what is counted per key stays when it moves to another account
     ip:     the subject of the client's address, as `networks.limit_subject` returns it
     header: the request's value of a header by its lower-case name; "" where it is missing, so all
             requests without it share one counter
     """
     return tuple(
-        f"{PREFIX}{_subject(limit.per, account, lineage, ip, header)}:{limit.counter}"
+        f"{PREFIX}{_subject(limit.per, account, home, lineage, ip, header)}:{limit.counter}"
         for limit in limits
     )
 
@@ -48,10 +51,12 @@ def subject_tag(text: str) -> str:
     return text if _PLAIN(text) else _digest(text)
 
 
-def _subject(per: str, account: str, lineage: str, ip: str, header: Callable[[str], str]) -> str:
+def _subject(
+    per: str, account: str, home: str, lineage: str, ip: str, header: Callable[[str], str]
+) -> str:
     """The subject of a counter: `{acme}:key:7h3k9m2p4q6r`."""
     if per == "key":
-        return f"{{{subject_tag(account)}}}:key:{subject_tag(lineage)}"
+        return f"{{{subject_tag(home)}}}:key:{subject_tag(lineage)}"
     if per == "account":
         return f"{{{subject_tag(account)}}}:account"
     if per == "ip":

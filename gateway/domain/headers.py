@@ -44,9 +44,18 @@ _READ: Final = frozenset(
     b"x-original-url x-original-uri x-original-method x-rewrite-url "
     b"x-http-method x-http-method-override x-method-override".split()
 )
+#: W3C Trace Context: read only where traces are on, else forwarded as they were sent.
+_TRACE: Final = frozenset((b"traceparent", b"tracestate"))
 _OURS: Final = (b"x-gateway-", b"x-ratelimit-", b"proxy-")
 #: Fields of an upstream's response that are dropped: its limits do not apply to the client.
 OURS_IN_ANSWERS: Final = (b"x-ratelimit-", b"ratelimit", b"x-gateway-")
+#: Fields by which cross-origin requests are decided; the second one makes OPTIONS a preflight.
+ORIGIN: Final = "origin"
+CROSS_ORIGIN: Final = (ORIGIN, "access-control-request-method", "access-control-request-headers")
+PREFLIGHT: Final = CROSS_ORIGIN[1].encode("ascii")
+ACCEPT: Final = "accept"
+#: Fields that are decided by, and may have several lines, which are one list.
+LISTS: Final = frozenset({b"accept", b"access-control-request-headers"})
 #: Fields in which a proxy in front describes the client, under any policy.
 _PROXYS: Final = ("x-real-ip", "x-forwarded", "x-forwarded-*")
 
@@ -81,20 +90,24 @@ class HeaderRules:
     most:         the most fields of a request
     trusted_only: names of fields that only trusted proxies may send; "X-Envoy-*" is a prefix
     counted:      names of fields that a limit counts by, in lower case
+    traced:       the gateway continues traces: it reads the fields of W3C Trace Context
     handling:     for a name as it was sent: the name in lower case, and what is done with it
     """
 
-    __slots__ = ("_counted_plain", "_names", "_prefixes", "counted", "handling", "most")
+    __slots__ = ("_counted_plain", "_names", "_prefixes", "counted", "handling", "most", "traced")
 
     def __init__(
         self,
         most: int,
         trusted_only: Collection[str] = TRUSTED_ONLY,
         counted: Collection[str] = (),
+        *,
+        traced: bool = False,
     ) -> None:
         self.most = most
+        self.traced = traced
         self.counted = frozenset(name.encode("ascii") for name in counted)
-        self._counted_plain = frozenset(map(_plain, self.counted))
+        self._counted_plain = frozenset(map(plain_name, self.counted))
         trusted = [name.lower().encode("ascii") for name in (*_PROXYS, *trusted_only)]
         self._names = frozenset(name for name in trusted if not name.endswith(b"*"))
         self._prefixes = tuple(name[:-1] for name in trusted if name.endswith(b"*"))
@@ -103,11 +116,13 @@ class HeaderRules:
 
     def _handling(self, name: bytes) -> tuple[bytes, Handling]:
         lower = name.lower()
-        plain = _plain(lower)
+        plain = plain_name(lower)
         if plain.startswith(_OURS):
             return lower, Handling.DROPPED
         if plain in _READ:
             return lower, Handling.READ if plain == lower else Handling.DROPPED
+        if self.traced and lower in _TRACE:
+            return lower, Handling.READ
         if plain in self._names or plain.startswith(self._prefixes):
             return lower, Handling.FROM_TRUSTED if plain == lower else Handling.DROPPED
         if plain in self._counted_plain and lower not in self.counted:
@@ -117,7 +132,7 @@ class HeaderRules:
 
 def is_forwarded(name: str) -> bool:
     """Can a field of this name be forwarded, unless the policy forbids it?"""
-    plain = _plain(name.lower().encode("ascii"))
+    plain = plain_name(name.lower().encode("ascii"))
     return plain not in _READ and not plain.startswith(_OURS)
 
 
@@ -189,6 +204,6 @@ def sets_session(value: bytes) -> bool:
     return _is_session(value.partition(b";")[0].lstrip(b" \t=")) is not None
 
 
-def _plain(lower: bytes) -> bytes:
+def plain_name(lower: bytes) -> bytes:
     """A name in the one spelling for all its synonyms."""
     return lower.translate(_SYNONYMS)

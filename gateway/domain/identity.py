@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from gateway.domain.costs import Costing
 from gateway.domain.counters import counter_names
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import Check, Limit
@@ -36,10 +37,14 @@ class Grant:
     refusal:   why it may not use the route; None: it may
     plan:      the plan's name, for metrics and the access log
     limits:    those of a request, in order
-    check:     for the limiter; None where a limit is counted per address or header: then
-               `check_for` builds one for each request
+    cost:      how many units a request counts; with `costing`, if nothing else is known of it;
+               0: no limit counts it
+    costing:   how the cost depends on the request; None: it does not
+    check:     for the limiter; None where a limit is counted per address or header, or the cost
+               depends on the request: then `check_for` builds one for each request
     ask:       the same at cost 0: it reports the counters and counts nothing
     leases:    one of the limits is a concurrency limit, so each request holds a lease
+    candidates: the indices of limits that are the candidate of the limit before them
     tally:     where the last admitted request was counted
     identity:  the header lines that tell the upstream the key, account, plan and scopes
     """
@@ -48,18 +53,24 @@ class Grant:
     plan: str
     limits: tuple[Limit, ...]
     cost: int
-    account: str
-    lineage: str
-    identity: bytes
+    account: str = ""
+    home: str = ""
+    lineage: str = ""
+    identity: bytes = b""
+    costing: Costing | None = None
     check: Check | None = None
     ask: Check | None = None
     leases: bool = field(init=False)
+    candidates: tuple[int, ...] = field(init=False)
     tally: Tally | None = field(init=False, default=None, repr=False)
     #: By address and cost, where checks differ in nothing else.
     _asked: dict[tuple[str, int], Check] | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
         self.leases = any(limit.is_leased for limit in self.limits)
+        self.candidates = tuple(
+            index for index, limit in enumerate(self.limits) if limit.is_candidate
+        )
         if all(limit.per == "ip" for limit in self.limits):
             self._asked = {}
 
@@ -68,13 +79,18 @@ class Grant:
 
         ip: as `networks.limit_subject` returns it
         """
-        if self.check is not None and self.ask is not None:
-            return self.check if cost else self.ask
+        if self.ask is not None:
+            return (self.check or self.ask.at_cost(cost)) if cost else self.ask
         known = None if self._asked is None else self._asked.get((ip, cost))
         if known is not None:
             return known
         names = counter_names(
-            self.limits, account=self.account, lineage=self.lineage, ip=ip, header=header
+            self.limits,
+            account=self.account,
+            home=self.home,
+            lineage=self.lineage,
+            ip=ip,
+            header=header,
         )
         check = Check(self.limits, names, cost)
         if self._asked is not None:

@@ -23,11 +23,12 @@ _CHECKSUM_LENGTH: Final = 6
 
 #: The name of an environment.
 ENVIRONMENT: Final = r"[a-z][a-z0-9-]{0,31}"
-_ID: Final = f"[{ID_ALPHABET}]{{{_ID_LENGTH}}}"
+#: The id of a key.
+ID: Final = f"[{ID_ALPHABET}]{{{_ID_LENGTH}}}"
 _is_environment = re.compile(ENVIRONMENT, re.ASCII).fullmatch
-_is_id = re.compile(_ID, re.ASCII).fullmatch
+_is_id = re.compile(ID, re.ASCII).fullmatch
 _read = re.compile(
-    f"(gwk_({ENVIRONMENT})_({_ID})_[0-9A-Za-z]{{{_SECRET_LENGTH}}})"
+    f"(gwk_({ENVIRONMENT})_({ID})_[0-9A-Za-z]{{{_SECRET_LENGTH}}})"
     f"([0-9A-Za-z]{{{_CHECKSUM_LENGTH}}})".encode()
 ).fullmatch
 

@@ -30,9 +30,15 @@ def is_wanted(record: KeyRecord, plan: str, wanted: KeyFilter) -> bool:
     """Does the key match the filter? plan: its own, or that of its account"""
     return (
         (wanted.status is None or status_at(record, wanted.now_us) == wanted.status)
-        and (wanted.plan is None or plan == wanted.plan)
+        and (wanted.plans is None or plan in wanted.plans)
+        and (wanted.other_plans is None or plan not in wanted.other_plans)
         and (wanted.account is None or record.account == wanted.account)
         and (wanted.environment is None or record.environment == wanted.environment)
+        and (wanted.scope is None or wanted.scope in record.scopes)
+        and (
+            wanted.expires_before_us is None
+            or (record.expires_us is not None and record.expires_us < wanted.expires_before_us)
+        )
         and (
             wanted.text is None
             or any(
@@ -72,7 +78,12 @@ def edit(record: KeyRecord, changes: Mapping[str, Any]) -> KeyRecord | str:
     """The record with changed fields. An expired key may get a later expiry."""
     if record.status == "revoked":
         return "it was revoked, which is final"
-    return replace(record, **changes)
+    changed = replace(record, **changes)
+    # What is counted per key stays with it.
+    if changed.account != record.account:
+        moved_from = "" if changed.account == record.home else record.home
+        changed = replace(changed, moved_from=moved_from)
+    return changed
 
 
 def rotate(

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final, Literal, cast
+
+from gateway.domain.calendar import Calendar, Unit
 
 Kind = Literal["rate", "quota", "concurrency"]
 
@@ -25,10 +27,19 @@ UNITS_US: Final[dict[str, int]] = {
     "hour": 3_600 * SECOND_US,
     "day": 86_400 * SECOND_US,
 }
+#: Of quotas. Months differ in length: 31 days stand for a month.
+PERIODS_US: Final[dict[str, int]] = {
+    **UNITS_US,
+    "week": 7 * UNITS_US["day"],
+    "month": 31 * UNITS_US["day"],
+}
+_UNIT_NAMES: Final = {width_us: name for name, width_us in PERIODS_US.items()}
 #: A window is counted in this many slots; one more is kept, because the oldest is partly outside.
 SLOTS: Final = 60
 #: The most limits of one check: each has a bit of `Decision.refusing`.
 MOST_LIMITS: Final = 32
+#: The end of a candidate's name; no other limit's name can have it.
+CANDIDATE: Final = ":candidate"
 #: A lease that is not renewed expires after this time. So do all leases of a gateway that died, or
 #: that cannot reach the store.
 LEASE_US: Final = 6 * SECOND_US
@@ -44,11 +55,12 @@ class KindRules:
     label:       written before its values in texts: "quota"; "" where none is needed
     slotted:     it counts in slots of its window, which slides
     takes_burst: it may have a burst
-    calendar:    its window is a calendar period of UTC, which begins for all subjects at once
+    calendar:    its window is a calendar period, which begins for many subjects at once
     leased:      it counts concurrent requests: each holds one lease, at any cost, until it ends. So
-                 there is nothing to reset, to write back after an outage or to warn about; refusals
-                 are not cached, and keys cannot override its values
+                 there is nothing to reset, to write back after an outage or to warn about, and
+                 refusals are not cached
     quota_unit:  its unit in RateLimit-Policy (`qu`); None: requests in a window (`w`)
+    windows_us:  the windows that it may have
     """
 
     code: int
@@ -58,15 +70,21 @@ class KindRules:
     calendar: bool = False
     leased: bool = False
     quota_unit: str | None = None
+    windows_us: frozenset[int] = frozenset(UNITS_US.values())
 
 
 #: All kinds of limits. What they count and when they refuse is in `window` and `lua/decide.lua`,
-#: their format in policies in `policies/limits.py`. No other module compares a kind's name.
+#: their format in policies in `policies/limits.py`. No other module compares a kind's name. Code 4
+#: is a quota with a calendar.
 KINDS: Final[Mapping[Kind, KindRules]] = MappingProxyType(
     {
         "rate": KindRules(0, slotted=True, takes_burst=True),
-        "quota": KindRules(2, label="quota", calendar=True),
-        "concurrency": KindRules(3, leased=True, quota_unit="concurrent-requests"),
+        "quota": KindRules(
+            2, label="quota", calendar=True, windows_us=frozenset(PERIODS_US.values())
+        ),
+        "concurrency": KindRules(
+            3, leased=True, quota_unit="concurrent-requests", windows_us=frozenset({LEASE_US})
+        ),
     }
 )
 
@@ -76,13 +94,20 @@ class Limit:
     """One limit: its values and its subject.
 
     name:      in headers, metrics and the store: "plan"
-    kind:      "rate" (sliding window, with or without a bucket), "quota" (calendar period, UTC) or
+    kind:      "rate" (sliding window, with or without a bucket), "quota" (calendar period) or
                "concurrency" (leases held at one time)
     amount:    L, as X-RateLimit-Limit reports it: 60
     window_us: the window or period: 60_000_000; of a concurrency limit LEASE_US
     burst:     B, the peak admitted in one window; None: no bucket, the peak is L
     per:       "key", "account", "ip" or "header:name-in-lower-case"
     shadow:    it is decided, counted and reported, but refuses nothing
+    zone:      of a quota, the time zone of its period
+    billing:   of a quota per month, months begin on the account's billing day
+    candidate: other values that are tried beside it: a limit of its kind in shadow mode, named
+               "search:candidate", which counts apart; None: there are none
+    month_day: that day; 1 until the account is known
+    was:       its earlier names, the oldest first, under which it counts and is overridden
+    is_candidate: it is the candidate of the limit before it in a check, and only compared with it
     rules:     the properties of its kind
     is_leased: it counts concurrent requests: a copy of `rules.leased`
     """
@@ -94,6 +119,12 @@ class Limit:
     burst: int | None = None
     per: str = "key"
     shadow: bool = False
+    zone: str = "UTC"
+    billing: bool = False
+    month_day: int = 1
+    was: tuple[str, ...] = ()
+    candidate: Limit | None = None
+    is_candidate: bool = False
     #: B; without a bucket L.
     peak: int = field(init=False, repr=False, compare=False)
     #: Width of a slot, ceil(W / 60).
@@ -102,6 +133,8 @@ class Limit:
     unit_us: int = field(init=False, repr=False, compare=False)
     rules: KindRules = field(init=False, repr=False, compare=False)
     is_leased: bool = field(init=False, repr=False, compare=False)
+    #: The periods of a quota; None: they are `window_us` long, and begin with 1970 in UTC.
+    calendar: Calendar | None = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "peak", self.amount if self.burst is None else self.burst)
@@ -109,14 +142,41 @@ class Limit:
         object.__setattr__(self, "unit_us", -(-self.window_us // self.amount))
         object.__setattr__(self, "rules", KINDS[self.kind])
         object.__setattr__(self, "is_leased", self.rules.leased)
+        object.__setattr__(self, "calendar", self._calendar())
+
+    def _calendar(self) -> Calendar | None:
+        if not self.rules.calendar or self.window_us not in _UNIT_NAMES:
+            return None
+        if self.zone == "UTC" and self.window_us <= UNITS_US["day"]:
+            return None
+        return Calendar(cast(Unit, self.unit), self.zone, self.month_day)
 
     @property
     def counter(self) -> str:
         """What distinguishes its counter from others of the same subject: "plan:rate:60000000".
 
-        Amount and burst are not part of it, so that a reload which changes them keeps the counter.
+        Amount, burst and billing day are not part of it, so that a change of them keeps the
+        counter; and the first name stays, so that a rename keeps it.
         """
-        return f"{self.name}:{self.kind}:{self.window_us}"
+        counter = f"{(*self.was, self.name)[0]}:{self.kind}:{self.window_us}"
+        if self.calendar is None:
+            return counter
+        zone = "" if self.zone == "UTC" else f":{self.zone}"
+        return f"{counter}{zone}{':billing' if self.billing else ''}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Its name, then its earlier names, the latest first."""
+        return self.name, *reversed(self.was)
+
+    def ever_admits(self, cost: int) -> bool:
+        """Can a request of this cost be admitted at all?"""
+        return self.is_leased or cost <= self.peak
+
+    @property
+    def unit(self) -> str:
+        """The name of its window or period: "minute"."""
+        return _UNIT_NAMES[self.window_us]
 
     @property
     def window_s(self) -> int | None:
@@ -155,6 +215,7 @@ class Check:
     cost:     how many units the request counts; 0 reports the counters and counts nothing
     dry:      decide, but count nothing
     wire:     the bytes that the store's adapter sends, without the lease; cached at first use
+    dated:    the same where a quota has a calendar, and from when until when they hold
     lease:    the number of this request's lease in each concurrency limit, at any cost: unique, 1
               to MOST_LEASE; 0: it takes no lease
     plain:    the same check without its lease, if this one has one: it caches `wire` for both
@@ -165,6 +226,7 @@ class Check:
     cost: int = 1
     dry: bool = False
     wire: tuple[bytes, bytes] | None = field(default=None, repr=False)
+    dated: tuple[bytes, bytes, int, int] | None = field(default=None, repr=False)
     lease: int = 0
     plain: Check | None = field(default=None, repr=False)
 

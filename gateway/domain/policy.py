@@ -7,15 +7,24 @@ validates them; they are not checked again here.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Literal
+from typing import Literal, NamedTuple
 
-from gateway.domain.headers import TRUSTED_ONLY
+from gateway.domain.access_log import AccessLogFormat
+from gateway.domain.address_lists import AccessList
+from gateway.domain.cors import Cors
+from gateway.domain.costs import MEDIA_FIELDS, HeaderCost
+from gateway.domain.error_pages import ErrorPages
+from gateway.domain.headers import ACCEPT, CROSS_ORIGIN, TRUSTED_ONLY
+from gateway.domain.hosts import HostTables
 from gateway.domain.limits import Limit
+from gateway.domain.maintenance import Maintenance
 from gateway.domain.networks import Network
+from gateway.domain.policy_files import Source
 from gateway.domain.route import Route
 from gateway.domain.routes import RouteTable
+from gateway.domain.tracing import Tracing
 
 OnStoreFailure = Literal["local", "open", "closed"]
 
@@ -90,11 +99,60 @@ class Bounds:
 
 
 @dataclass(frozen=True, slots=True)
-class Tls:
-    """TLS for client connections, with this certificate chain and key (PEM files)."""
+class CertificateFiles:
+    """A certificate chain and its key: PEM files."""
 
     certificate: str
     key: str
+
+
+@dataclass(frozen=True, slots=True)
+class ClientCertificates:
+    """Certificates that clients present.
+
+    ca:       PEM file of the authorities that verify them
+    required: a client without one gets no connection
+    keys:     names in certificates, as `certificates.peer_names` writes them, each with the id of
+              the key that such a client has if it sends none
+    """
+
+    ca: str
+    required: bool = True
+    keys: tuple[tuple[str, str], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """TLS for client connections.
+
+    certificate, key: PEM files of the certificate for clients that ask for no name, or another one
+    certificates:     further ones, for clients that ask for one of their names
+    min_version:      the lowest version: "1.2" or "1.3"
+    ciphers:          those of TLS 1.2, in OpenSSL's format; None: the defaults
+    curves:           for the key exchange, the preferred one first; (): the defaults
+    client_certificates: None: clients are not asked for any
+    """
+
+    certificate: str
+    key: str
+    certificates: tuple[CertificateFiles, ...] = ()
+    min_version: str = "1.2"
+    ciphers: str | None = None
+    curves: tuple[str, ...] = ()
+    client_certificates: ClientCertificates | None = None
+
+    @property
+    def pairs(self) -> tuple[CertificateFiles, ...]:
+        """All of them; the first is the default."""
+        return CertificateFiles(self.certificate, self.key), *self.certificates
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """All files that are read, and read again when they change."""
+        files = [file for pair in self.pairs for file in (pair.certificate, pair.key)]
+        if self.client_certificates is not None:
+            files.append(self.client_certificates.ca)
+        return tuple(files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,11 +169,38 @@ class AdminProxy:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """One address of an upstream. scheme: "http" or "https"; host: without brackets"""
+    """One server of an upstream.
+
+    scheme: "http" or "https"
+    host:   without brackets
+    weight: how many requests it gets, in proportion to those of other servers
+    path:   its base path, which all paths that are sent to it begin with: "/v1"; "": none
+    srv:    the host is the name of SRV records, which name its servers; the port has no meaning
+    asked:  the Host that it gets: "api.internal:8443"; "": the client's
+    """
 
     scheme: str
     host: str
     port: int
+    path: str = ""
+    weight: int = 1
+    srv: bool = False
+    asked: str = ""
+
+    def at(self, host: str, port: int) -> Server:
+        """The server that a record of this one's name names. It has the same settings."""
+        found = replace(self, host=host, port=port, weight=1, srv=False)
+        return replace(found, asked=found.authority) if self.asked == self.authority else found
+
+    @property
+    def tls_name(self) -> str:
+        """The name that its certificate must have, and that a TLS handshake asks for (SNI)."""
+        return self.host if self.asked in ("", self.authority) else self.asked.partition(":")[0]
+
+    @property
+    def url(self) -> str:
+        """As in a policy file: "http://127.0.0.1:9000/v1"."""
+        return f"{'srv+' if self.srv else ''}{self.scheme}://{self.authority}{self.path}"
 
     @property
     def authority(self) -> str:
@@ -143,10 +228,51 @@ class HealthCheck:
 
 @dataclass(frozen=True, slots=True)
 class Ejection:
-    """A server is ejected for `for_s` seconds after this many consecutive failures."""
+    """When a server is ejected, for `for_s` seconds.
+
+    failures:       after this many consecutive failures
+    errors_percent: if this share of its answers in the window are 5xx, or failures; None: never
+    latency_s:      if more than half of them took longer; None: never
+    window_s:       the time over which answers are counted
+    least:          the fewest answers in the window for a decision
+    """
 
     failures: int = 5
     for_s: float = 10.0
+    errors_percent: int | None = None
+    latency_s: float | None = None
+    window_s: float = 10.0
+    least: int = 20
+
+    @property
+    def counts_answers(self) -> bool:
+        """Do answers matter, too?"""
+        return self.errors_percent is not None or self.latency_s is not None
+
+
+class Trust(NamedTuple):
+    """The files of TLS with an upstream: whom we trust, and who we are."""
+
+    ca: str | None = None
+    client_certificate: str | None = None
+    client_key: str | None = None
+
+    @property
+    def files(self) -> tuple[str, ...]:
+        """Those that there are."""
+        return tuple(file for file in self if file is not None)
+
+
+@dataclass(frozen=True, slots=True)
+class Balance:
+    """How the server of a request is chosen.
+
+    rule: one of `balancing.rules`
+    by:   what the rule goes by: key, account, ip or header:NAME; None: nothing
+    """
+
+    rule: str = "least_busy"
+    by: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,6 +283,10 @@ class Upstream:
     inflight: the most concurrent requests to all its servers together, from all workers of a
               gateway; beyond it, 503. None: no limit
     ca:       PEM file of the authorities that verify its https servers; None: the system's
+    host:     which Host its servers get: "upstream", "client" or a name; None: "upstream" if they
+              are https, else "client". `Server.asked` follows from it
+    client_certificate, client_key: PEM files with which we identify ourselves to them; None: we do
+              not
     """
 
     name: str
@@ -167,18 +297,48 @@ class Upstream:
     ca: str | None = None
     health: HealthCheck | None = None
     ejection: Ejection = Ejection()
+    balance: Balance = Balance()
+    host: str | None = None
+    client_certificate: str | None = None
+    client_key: str | None = None
+
+    @property
+    def trust(self) -> Trust:
+        """Its files of TLS."""
+        return Trust(self.ca, self.client_certificate, self.client_key)
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """A plan. `limit` is named "plan"; `overrides` are its values for limits of routes, by name.
+    """A plan.
 
-    An override with a route's name adds a limit, if the route has none of this name.
+    limit:     its rate, named "plan"
+    overrides: its values for limits of routes, by name. One with a route's name adds a limit, if
+               the route has none of this name
+    more:      its further limits, with names that no route and no route's limit has
+    was:       its earlier names, which keys may still have
     """
 
     name: str
     limit: Limit
     overrides: Mapping[str, Limit] = field(default_factory=lambda: MappingProxyType({}))
+    more: tuple[Limit, ...] = ()
+    was: tuple[str, ...] = ()
+
+    @property
+    def limits(self) -> tuple[Limit, ...]:
+        """All its limits; the first is `limit`."""
+        return self.limit, *self.more
+
+
+def with_kept_plans(policy: Policy, previous: Policy) -> Policy:
+    """The policy with plans of the previous one that it does not have.
+
+    Keys may still have them. A plan that is missing in the files would refuse their requests.
+    """
+    known = {**previous.kept_plans, **previous.plans}
+    kept = {name: plan for name, plan in known.items() if policy.plan(name) is None}
+    return replace(policy, kept_plans=MappingProxyType(kept)) if kept else policy
 
 
 #: The default limit on failed attempts per address.
@@ -189,7 +349,10 @@ AUTH_VERIFY = Limit("auth_verify", "rate", 60, 60_000_000)
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """All settings of the policy files. hash: of their content; files: their names"""
+    """All settings of the policy files. hash: of their content; files: their names
+
+    warnings: what is probably a mistake, in words with file and line
+    """
 
     environment: str
     plans: Mapping[str, Plan]
@@ -221,13 +384,103 @@ class Policy:
     proxy_protocol: bool = False
     #: IPv6 clients are counted by a prefix of this many bits, since each has a whole network.
     ipv6_prefix: int = 64
+    #: Which addresses may send requests, to any route; None: all.
+    access: AccessList | None = None
+    #: What the access log writes of each request.
+    access_log: AccessLogFormat = field(default_factory=AccessLogFormat)
+    #: Spans of requests are exported; None: they are not, and trace context passes untouched.
+    tracing: Tracing | None = None
+    #: Plans that are no longer in the files, for keys that still have them.
+    kept_plans: Mapping[str, Plan] = field(default_factory=lambda: MappingProxyType({}))
+    #: Of routes without their own, and of requests that have none of these routes.
+    cors: Cors | None = None
+    #: Bodies of refusals in place of the gateway's.
+    error_pages: ErrorPages | None = None
+    #: Of routes without their own.
+    maintenance: Maintenance | None = None
     hash: str = ""
     files: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    #: Other files that were read with them, such as lists of addresses.
+    used: tuple[str, ...] = ()
+    #: What it was loaded from; None: not from files.
+    source: Source | None = field(default=None, compare=False, repr=False)
+    #: The tables of routes by host; `table` is then the one of hosts that no route names. None: no
+    #: route names one.
+    hosts: HostTables | None = None
+
+    def table_at(self, host: bytes) -> RouteTable:
+        """The table of routes for a Host header; b"": there is none."""
+        return self.table if self.hosts is None else self.hosts.table(host)
+
+    def tables_of(self, route: Route) -> tuple[RouteTable, ...]:
+        """The tables that have a route."""
+        if self.hosts is None:
+            return (self.table,)
+        return tuple(dict.fromkeys(map(self.hosts.of, route.hosts or ("",))))
+
+    def plan(self, name: str) -> Plan | None:
+        """The plan of keys that have this name of a plan, which may be an earlier one."""
+        return self.plans.get(name) or next(
+            (
+                plan
+                for plans in (self.plans, self.kept_plans)
+                for plan in plans.values()
+                if name == plan.name or name in plan.was
+            ),
+            None,
+        )
+
+    def plan_names(self, name: str) -> frozenset[str]:
+        """All names of the plan that has, or had, this name; only this one if there is none."""
+        plan = self.plan(name)
+        if plan is None:
+            return frozenset({name})
+        return frozenset(each for each in (plan.name, *plan.was) if self.plan(each) is plan)
+
+    @property
+    def certificates(self) -> tuple[tuple[str, CertificateFiles], ...]:
+        """All certificates that the gateway itself has, each with the name of its setting."""
+        settings = (("tls", self.tls), ("admin_tls", self.admin_tls))
+        return tuple((name, pair) for name, tls in settings if tls for pair in tls.pairs)
+
+    @property
+    def contents(self) -> tuple[object, ...]:
+        """What was read from the files in `used`, to be compared: it is not in the hash."""
+        responses = tuple(route.respond for route in self.routes.values())
+        return self.access_lists, self.error_pages, responses
+
+    @property
+    def access_lists(self) -> tuple[AccessList, ...]:
+        """All lists of addresses, of the policy and of its routes."""
+        lists = (self.access, *(route.access for route in self.routes.values()))
+        return tuple(one for one in lists if one is not None)
 
     @property
     def counted_headers(self) -> frozenset[str]:
-        """The headers that limits count by, in lower case."""
-        limits = (limit for route in self.routes.values() for limit in route.limits)
-        return frozenset(
+        """The headers by which limits, costs, canaries, balancing, CORS and error pages decide.
+
+        Also those by which an upstream chooses how to read a body whose elements are counted.
+        """
+        limits = [limit for route in self.routes.values() for limit in route.limits]
+        for plan in (*self.plans.values(), *self.kept_plans.values()):
+            limits += plan.limits
+        names = {
             limit.per.removeprefix("header:") for limit in limits if limit.per.startswith("header:")
-        )
+        }
+        for route in self.routes.values():
+            if isinstance(route.costing, HeaderCost):
+                names.add(route.costing.name)
+            elif route.costing is not None:
+                names.update(MEDIA_FIELDS)
+            if route.canary is not None:
+                names.update(route.canary.headers)
+        if self.cors or any(route.cors for route in self.routes.values()):
+            names.update(CROSS_ORIGIN)
+        for upstream in self.upstreams.values():
+            by = upstream.balance.by
+            if by is not None and by.startswith("header:"):
+                names.add(by.removeprefix("header:"))
+        if self.error_pages is not None and self.error_pages.html is not None:
+            names.add(ACCEPT)
+        return frozenset(names)

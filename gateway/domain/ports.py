@@ -11,6 +11,8 @@ from gateway.domain.identity import Absent, Identity
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import Check, Decision
 from gateway.domain.patterns import printable
+from gateway.domain.policy_files import Texts
+from gateway.domain.policy_history import PolicyLoad
 from gateway.domain.usage import Bucket, Counted, Grain
 from gateway.domain.warnings import KeptWarning, LimitWarning
 
@@ -116,16 +118,41 @@ class KeyFilter:
 
     text:   part of the id, the name or the account, in any letter case
     status: "valid", "suspended", "revoked", or "expired" for valid keys that have expired
-    plan:   its own, or if it has none that of its account
+    plans:  its own, or if it has none that of its account, is one of these; "": it has none
+    other_plans: its own, or that of its account, is none of these
     now_us: the time at which "expired" is decided
+    scope:  it has this scope
+    expires_before_us: it expires, and before this time; expired ones too
     """
 
     text: str | None = None
     status: str | None = None
-    plan: str | None = None
+    plans: frozenset[str] | None = None
+    other_plans: frozenset[str] | None = None
     account: str | None = None
     environment: str | None = None
     now_us: int = 0
+    scope: str | None = None
+    expires_before_us: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeyCount:
+    """How many keys have an account.
+
+    keys:   those that are not revoked
+    is_own: it is the account that these keys have because none was given, and not a named one
+    """
+
+    keys: int = 0
+    revoked: int = 0
+    is_own: bool = True
+
+    def with_key(self, is_revoked: bool, is_own: bool) -> KeyCount:
+        """The count with one more key."""
+        return KeyCount(
+            self.keys + (not is_revoked), self.revoked + is_revoked, self.is_own and is_own
+        )
 
 
 class KeyStore(Protocol):
@@ -176,6 +203,14 @@ class KeyStore(Protocol):
 
     async def account_names(self) -> list[str]:
         """The names of all of them, in order."""
+        ...
+
+    async def remove_account(self, account: Account) -> None:
+        """Delete an account, if it is stored so now, or not at all. Raises KeyChanged."""
+        ...
+
+    async def key_counts(self) -> Mapping[str, KeyCount]:
+        """How many keys each account has, by its name; also accounts that have no record."""
         ...
 
 
@@ -244,6 +279,39 @@ class WarningStore(Protocol):
 
     async def newest(self, *, before: str | None = None, count: int = 100) -> list[KeptWarning]:
         """The newest first, up to `count`, of those before an id."""
+        ...
+
+
+class PolicyStore(Protocol):
+    """Stores the policies that gateways have loaded: the newest entries, and their texts.
+
+    Every method may raise StoreDown.
+    """
+
+    async def add(self, load: PolicyLoad, texts: Texts | None) -> PolicyLoad | None:
+        """Store an entry, and the texts of its policy; None: they are too large to be kept.
+
+        Returns the entry as it is stored: with the cause "rollback" if one was noted for its
+        policy. None: there is an entry for this load already, see `policy_history.is_known`.
+        """
+        ...
+
+    async def loads(self) -> list[PolicyLoad]:
+        """The entries, newest first. Those that cannot be read are left out."""
+        ...
+
+    async def texts(self, policy: str) -> Texts | None:
+        """The texts of the policy with this hash, which is that of the texts. None: not stored.
+
+        Raises CorruptRecord.
+        """
+        ...
+
+    async def note_rollback(self, policy: str, actor: str) -> None:
+        """Note that someone has restored the files of the policy with this hash.
+
+        The next entry of this policy has it as its cause.
+        """
         ...
 
 

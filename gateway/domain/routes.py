@@ -3,20 +3,28 @@
 A pattern is a set of requests. Of two patterns that match one request, the one that is a subset of
 the other is more specific, and is used:
 
-- a literal segment is within "*", and both are within a rest, which is all that follows, or
-  nothing: "/mcp/**" matches "/mcp" and is less specific than "/mcp" and "/mcp/*/x";
-- a method is within "*", and HEAD is within GET, as it requests the same response without the body.
+- a literal segment is within "*", and both are within "**", which is any number of segments, or
+  none, and at the end of a pattern is called a rest: "/mcp/**" matches "/mcp" and is less specific
+  than "/mcp" and "/mcp/*/x";
+- a set of methods is within a larger one and within "*", and HEAD is within GET, as it requests the
+  same response without the body.
 
-If two patterns match a common request, but neither is within the other, it is not defined which one
-is used: "GET /a/*/c" and "GET /a/b/**" at "/a/b/c", or "GET /**" and "* /a" at "GET /a". That is a
-conflict (the rule of Go's ServeMux since 1.22), which `conflicts` finds and a policy must not have.
+If two patterns match a common request, but neither is within the other, nor is a third one that
+matches it within both, it is not defined which one is used: "GET /a/*/c" and "GET /a/b/**" at
+"/a/b/c", or "GET /**" and "* /a" at "GET /a". That is a conflict, which `domain/conflicts.py` finds
+and a policy must not have. (Go's ServeMux since 1.22 has this rule, without third patterns.)
 
-Without conflicts the patterns that match one request form a chain, each within the next. The
-innermost one has a literal wherever the others have one, and the longest path before a rest. So a
-search of a trie finds it first if it tries at each node the literal child, then "*", then the rest
-that begins there, and backtracks where no route has the method. The search visits no route that
-differs in a literal, however many there are. With backtracking it may still visit many nodes, each
-at most once; `most_steps` is the maximum.
+Without conflicts, of all patterns that match one request one is within all others. If they have no
+"**" before their end, it has a literal wherever another one has a literal, and the longest path
+before a rest. So a search of a trie finds it first if it tries at each node the literal child, then
+"*", then the rest that begins there, and backtracks where no route has the method. The search
+visits no route that differs in a literal, however many there are. With backtracking it may still
+visit many nodes, each at most once; `most_steps` is the maximum.
+
+Patterns with a gap, a "**" before their end, are not in the trie: trying each length for a gap
+would multiply the steps. A `Matcher` finds all of them that match, in one step for each segment. Of
+its first one and the trie's the more specific one is used, by `specificity`. A policy without gaps,
+or a method without routes that have gaps, skips this.
 
 Letter case. Many servers ignore it in paths: Express and IIS do by default. One path of such a
 server must not have two rules, so literals match in any case. A route with `case_sensitive` matches
@@ -32,11 +40,12 @@ its own spelling only, because its upstream distinguishes other spellings:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from itertools import zip_longest
-from typing import Final, NamedTuple
+from typing import Final
 
+from gateway.domain import path_patterns
+from gateway.domain.path_patterns import ANY, ONE, Matcher
 from gateway.domain.route import Route
 from gateway.errors import AMBIGUOUS_PATH, Refusal
 
@@ -53,6 +62,9 @@ OWN_ROUTES: Final = {
 }
 
 
+#: Preflights of routes with `cors`, whatever their path: see `proxy.cross_origin`.
+CORS_PREFLIGHT: Final = Route("gateway:preflight", "OPTIONS", (), True, "", auth="none", cost=0)
+
 #: No route of a policy has a colon in its name.
 _OWN_NAMES: Final = frozenset(route.name for route in OWN_ROUTES.values())
 
@@ -68,33 +80,24 @@ def fold(segment: str) -> str:
     return segment.replace("\u0130", "i").replace("\u0131", "i").casefold()
 
 
+def _folded_all(segments: Sequence[str]) -> list[str]:
+    """The segments without their letter case, faster than one by one."""
+    # No path has control characters.
+    return fold("\0".join(segments)).split("\0") if segments else []
+
+
 def is_own(route: Route) -> bool:
     """Is this the route of a path that the gateway answers itself?"""
     return route.name in _OWN_NAMES
-
-
-class Conflict(NamedTuple):
-    """Two routes that match a common request, but neither is more specific; and such a request.
-
-    same: they match exactly the same requests. example: "GET /a/b"
-    """
-
-    first: Route
-    second: Route
-    example: str
-    same: bool
-
-
-#: By a request's method: the methods of routes that match, most specific first. Default: (it, "*").
-_METHODS: Final = {"HEAD": ("HEAD", "GET", "*")}
 
 
 class _Node:
     """One node of the trie.
 
     literals: children by the segment without its letter case; longest: their longest segment
-    exact, rest: routes by method that end here, or have a rest from here. Several routes of one
-                 method differ in case, and are all case-sensitive
+    exact, rest: routes by method that end here, or have a rest from here. Of several routes of one
+                 method the most specific is the first; some may differ in case, and are all
+                 case-sensitive
     own:      the gateway's own route that ends here
     """
 
@@ -113,8 +116,11 @@ class _Node:
         if segment == "*":
             self.star = self.star or _Node()
             return self.star
-        self.longest = max(self.longest, len(segment))
-        return self.literals.setdefault(segment, _Node())
+        node = self.literals.get(segment)
+        if node is None:
+            node = self.literals[segment] = _Node()
+            self.longest = max(self.longest, len(segment))
+        return node
 
 
 class RouteTable:
@@ -122,24 +128,35 @@ class RouteTable:
 
     Of routes that match the same requests, the first is kept.
 
-    keeps_slashes: at least one route has `keeps_slashes`
+    fallback:      the table for requests that no route of this one matches
+    keeps_slashes: at least one route, also of the fallback, has `keeps_slashes`
     """
 
-    __slots__ = ("_has_case_sensitive", "_root", "keeps_slashes")
+    __slots__ = ("_fallback", "_gapped", "_has_case_sensitive", "_root", "keeps_slashes")
 
-    def __init__(self, routes: Iterable[Route]) -> None:
+    def __init__(self, routes: Iterable[Route], fallback: RouteTable | None = None) -> None:
         self._root = _Node()
-        self._has_case_sensitive = False
-        self.keeps_slashes = False
+        self._fallback = fallback
+        self._has_case_sensitive: bool = fallback is not None and fallback._has_case_sensitive
+        self.keeps_slashes: bool = fallback is not None and fallback.keeps_slashes
         for own in OWN_ROUTES.values():
             self._node(own).own = own
-        for route in routes:
-            node = self._node(route)
-            known = (node.rest if route.rest else node.exact).setdefault(route.method, [])
-            if not any(_is_same(*_compared(route, other)) for other in known):
-                known.append(route)
+        gapped = []
+        for route in sorted(routes, key=specificity):
+            if ANY in route.segments:
+                gapped.append(route)
+            else:
+                self._add(route)
             self._has_case_sensitive |= route.case_sensitive
             self.keeps_slashes |= route.keeps_slashes
+        self._gapped = _GappedRoutes(gapped) if gapped else None
+
+    def _add(self, route: Route) -> None:
+        node = self._node(route)
+        for method in route.methods:
+            known = (node.rest if route.rest else node.exact).setdefault(method, [])
+            if not any(is_same(*compared(route, other)) for other in known):
+                known.append(route)
 
     def _node(self, route: Route) -> _Node:
         node = self._root
@@ -153,11 +170,19 @@ class RouteTable:
         segments: those of the path, decoded, without an empty one at the end: ("api", "search"); ()
                   for "/"
         """
-        methods = _METHODS.get(method) or (method, "*")
-        route = _find(self._root, methods, segments, 0, self._has_case_sensitive)
+        route = self._found(method, segments, self._has_case_sensitive)
         if self._has_case_sensitive and route is not None and not route.case_sensitive:
-            without_case = _find(self._root, methods, segments, 0, False)
+            without_case = self._found(method, segments, False)
             return route if without_case is route else AMBIGUOUS_PATH
+        return route
+
+    def _found(self, method: str, segments: Sequence[str], match_case: bool) -> Route | None:
+        """The most specific route that matches. match_case: as for `_find`"""
+        route = _find(self._root, (method, "*"), segments, 0, match_case)
+        if self._gapped is not None:
+            route = self._gapped.more_specific(route, method, segments, match_case)
+        if route is None and self._fallback is not None:
+            return self._fallback._found(method, segments, match_case)
         return route
 
     def methods_at(self, segments: Sequence[str]) -> tuple[str, ...]:
@@ -165,17 +190,93 @@ class RouteTable:
 
         Empty if no route has the path, or if one has it for any method.
         """
+        methods = self._methods_at(segments)
+        return () if "*" in methods else tuple(sorted(methods))
+
+    def _methods_at(self, segments: Sequence[str]) -> set[str]:
         methods: set[str] = set()
         _gather(self._root, segments, 0, methods)
-        if "*" in methods:
-            return ()
-        if "GET" in methods:
-            methods.add("HEAD")
-        return tuple(sorted(methods))
+        if self._gapped is not None:
+            methods |= self._gapped.methods_at(segments)
+        if self._fallback is not None:
+            methods |= self._fallback._methods_at(segments)
+        return methods
 
     def most_steps(self) -> int:
-        """The most nodes that the search for one request visits."""
-        return _most_steps(self._root)
+        """The most nodes that the search for one request visits, those of the fallback included."""
+        return _most_steps(self._root) + (self._fallback.most_steps() if self._fallback else 0)
+
+    @property
+    def gapped_segments(self) -> int:
+        """The segments of all patterns with a "**" in the middle, with those of the fallback."""
+        own = self._gapped.segments if self._gapped is not None else 0
+        return own + (self._fallback.gapped_segments if self._fallback else 0)
+
+
+class _GappedRoutes:
+    """The routes with a "**" in the middle, for matching: all at once, in one pass of the path.
+
+    If all have one "**" only, the pass is of the first and last segments of a path, as many as any
+    of them has there.
+
+    routes: the most specific first. segments: the number of all segments of their patterns
+    """
+
+    __slots__ = ("_ends", "_matcher", "_of_any", "_of_method", "_routes", "_spelled", "segments")
+
+    def __init__(self, routes: Sequence[Route]) -> None:
+        self._routes = routes
+        paths = [tuple(map(fold, route.path)) for route in routes]
+        self.segments = sum(map(len, paths))
+        self._ends: tuple[int, int] | None = None
+        if all(path.count(ANY) == 1 for path in paths):
+            head = max(path.index(ANY) for path in paths)
+            self._ends = head, max(len(path) - path.index(ANY) - 1 for path in paths)
+        self._matcher = Matcher(paths)
+        self._spelled = [Matcher((one.path,)) if one.case_sensitive else None for one in routes]
+        #: By method: the starts of its routes, with those of routes for any method.
+        self._of_method: dict[str, int] = {}
+        for route, start in zip(routes, self._matcher.starts, strict=True):
+            for method in route.methods:
+                self._of_method[method] = self._of_method.get(method, 0) | start
+        self._of_any = self._of_method.pop("*", 0)
+        for method in self._of_method:
+            self._of_method[method] |= self._of_any
+
+    def more_specific(
+        self, found: Route | None, method: str, segments: Sequence[str], match_case: bool
+    ) -> Route | None:
+        """The route of a request, of these and of the one that was found among all others."""
+        starts = self._of_method.get(method, self._of_any)
+        if starts:
+            segments = self._shortened(segments)
+            for index in self._matcher.matching(_folded_all(segments), starts):
+                if not match_case or self._is_spelled(index, segments):
+                    route = self._routes[index]
+                    return route if found is None else min(found, route, key=specificity)
+        return found
+
+    def methods_at(self, segments: Sequence[str]) -> set[str]:
+        """The methods of the routes whose path matches."""
+        segments = self._shortened(segments)
+        return {
+            method
+            for index in self._matcher.matching(_folded_all(segments))
+            if self._is_spelled(index, segments)
+            for method in self._routes[index].methods
+        }
+
+    def _shortened(self, segments: Sequence[str]) -> Sequence[str]:
+        """The segments that the routes look at."""
+        if self._ends is None or len(segments) <= sum(self._ends):
+            return segments
+        head, tail = self._ends
+        return (*segments[:head], *segments[len(segments) - tail :])
+
+    def _is_spelled(self, index: int, segments: Sequence[str]) -> bool:
+        """Does a path that matches without letter case also match in the case that it needs?"""
+        matcher = self._spelled[index]
+        return matcher is None or bool(matcher.matching(segments))
 
 
 def _find(
@@ -245,55 +346,29 @@ def _most_steps(node: _Node) -> int:
     return 1 + literals + (_most_steps(node.star) if node.star else 0)
 
 
-def conflicts(routes: Sequence[Route]) -> Iterator[Conflict]:
-    """All pairs of routes that conflict, in the order of the routes.
+def specificity(route: Route) -> tuple[int, ...]:
+    """A value that is smaller for a route than for all others that it lies within.
 
-    An iterator, since any pair of many routes may conflict.
+    A pattern within another one has at least as many literals and segments. If it has no more of
+    either, it has fewer "**", or else it is for fewer methods.
     """
-    trie = _Pairs()
-    for index, route in enumerate(routes):
-        for other in sorted(trie.sharing(route)):
-            conflict = _conflict(routes[other], route)
-            if conflict is not None:
-                yield conflict
-        trie.add(index, route)
-
-
-def unreachable(routes: Sequence[Route]) -> list[Route]:
-    """Routes that no request takes: at the gateway's own paths, or covered by other routes.
-
-    Several routes together can cover a pattern only if it ends in a rest: "/a/**" by "/a" and
-    "/a/*/**". Otherwise a request whose words are in no route takes it, if any request does.
-    Routes that match the same requests count as one here: see `conflicts`.
-    """
-    table = RouteTable(routes)
-    deepest = max((len(route.segments) for route in routes), default=0)
-    return [route for route in routes if not _is_reachable(route, table, deepest)]
-
-
-def _is_reachable(route: Route, table: RouteTable, deepest: int) -> bool:
-    # No route has these: a word with a slash is no segment, and a method with a space no token.
-    method = " " if route.method == "*" else route.method
-    words = tuple("/" if segment == "*" else segment for segment in route.segments)
-    # Longer paths than the deepest pattern give the same result.
-    more = range(deepest - len(words) + 2) if route.rest else range(1)
-    requests = ((*words, *("/" for _ in range(count))) for count in more)
-    met = (table.match(method, request) for request in requests)
-    return any(
-        isinstance(other, Route) and not is_own(other) and _is_same(*_compared(other, route))
-        for other in met
+    wild = sum(segment in (ONE, ANY) for segment in route.segments)
+    gaps = route.segments.count(ANY)
+    return (
+        wild - len(route.segments),
+        gaps - len(route.segments),
+        gaps + route.rest,
+        route.method == "*",
+        len(route.methods),
     )
 
 
-def _is_same(first: Route, second: Route) -> bool:
-    return (first.method, first.segments, first.rest) == (
-        second.method,
-        second.segments,
-        second.rest,
-    )
+def is_same(first: Route, second: Route) -> bool:
+    """Do both match the same requests? They are given in the form to compare."""
+    return first.path == second.path and first.methods == second.methods
 
 
-def _compared(first: Route, second: Route) -> tuple[Route, Route]:
+def compared(first: Route, second: Route) -> tuple[Route, Route]:
     """Two routes in the form to compare: by their spelling if both are case-sensitive."""
     if first.case_sensitive and second.case_sensitive:
         return first, second
@@ -322,108 +397,11 @@ def covers(route: Route, other: Route) -> bool:
         and other.permission in (None, route.permission)
         and other.service in (None, route.service)
     )
-    return asks_no_more and _lies_within(*_compared(route, other))
+    return asks_no_more and lies_within(*compared(route, other))
 
 
-def _conflict(first: Route, second: Route) -> Conflict | None:
-    """The conflict of two routes that match a common path if letter case is ignored."""
-    method = _shared_method(first.method, second.method)
-    if method is None:
-        return None
-    one, other = _compared(first, second)
-    if not _share_a_path(one, other):
-        return None
-    same = _is_same(one, other)
-    if not same and (_lies_within(one, other) or _lies_within(other, one)):
-        return None
-    # With "*" in both, any method is an example.
-    example = f"{'GET' if method == '*' else method} {_shared_path(first, second)}"
-    return Conflict(first, second, example, same)
-
-
-def _share_a_path(first: Route, second: Route) -> bool:
-    """Do both match a common path? They do if letter case is ignored."""
-    return all(
-        one == other or "*" in (one, other)
-        for one, other in zip(first.segments, second.segments, strict=False)
-    )
-
-
-def _shared_method(first: str, second: str) -> str | None:
-    """The narrower of two methods; None if no request matches both."""
-    if _method_within(first, second):
-        return first
-    return second if _method_within(second, first) else None
-
-
-def _method_within(inner: str, outer: str) -> bool:
-    return outer in (inner, "*") or (inner, outer) == ("HEAD", "GET")
-
-
-def _lies_within(inner: Route, outer: Route) -> bool:
-    """Does outer match every request that inner matches?"""
-    if not _method_within(inner.method, outer.method):
+def lies_within(inner: Route, outer: Route) -> bool:
+    """Does outer match every request that inner matches? They are given in the form to compare."""
+    if not ("*" in outer.methods or inner.methods <= outer.methods):
         return False
-    if outer.rest:
-        if len(inner.segments) < len(outer.segments):
-            return False
-    elif inner.rest or len(inner.segments) != len(outer.segments):
-        return False
-    # If inner is longer, its further segments are in outer's rest.
-    pairs = zip(inner.segments, outer.segments, strict=False)
-    return all(theirs in (ours, "*") for ours, theirs in pairs)
-
-
-def _shared_path(first: Route, second: Route) -> str:
-    """A path that both match, given that there is one; "x" where both match any word."""
-    # If the spellings differ, both match that of the case-sensitive route.
-    if second.case_sensitive:
-        first, second = second, first
-    words = []
-    for one, other in zip_longest(first.segments, second.segments, fillvalue="*"):
-        words.append(next((word for word in (one, other) if word != "*"), "x"))
-    return "/" + "/".join(words)
-
-
-class _Pairs:
-    """A trie that finds the routes that match a common path with a given route, ignoring case.
-
-    Routes are indexes into a list. Comparing a thousand routes with each other would take half a
-    million comparisons.
-    """
-
-    __slots__ = ("children", "exact", "rest")
-
-    def __init__(self) -> None:
-        self.children: dict[str, _Pairs] = {}
-        self.exact: list[int] = []
-        self.rest: list[int] = []
-
-    def add(self, index: int, route: Route) -> None:
-        node = self
-        for segment in route.segments:
-            node = node.children.setdefault(fold(segment), _Pairs())
-        (node.rest if route.rest else node.exact).append(index)
-
-    def sharing(self, route: Route, at: int = 0) -> Iterator[int]:
-        """The indexes of the routes below this node that match a common path with this route."""
-        yield from self.rest
-        if at == len(route.segments):
-            if route.rest:
-                yield from self._below()
-            else:
-                yield from self.exact
-            return
-        segment = fold(route.segments[at])
-        if segment == "*":
-            nodes = list(self.children.values())
-        else:
-            nodes = [self.children[key] for key in (segment, "*") if key in self.children]
-        for node in nodes:
-            yield from node.sharing(route, at + 1)
-
-    def _below(self) -> Iterator[int]:
-        yield from self.exact
-        for node in self.children.values():
-            yield from node.rest
-            yield from node._below()
+    return path_patterns.lies_within(inner.path, outer.path)

@@ -16,6 +16,8 @@ def limit_as_json(limit: Limit, route: str | None) -> dict[str, object]:
         "limit": limit.amount,
         "burst": limit.burst,
         "window_seconds": limit.window_s,
+        "period": limit.unit if limit.rules.calendar else None,
+        "time_zone": limit.zone if limit.rules.calendar else None,
         "per": limit.per,
         "mode": "shadow" if limit.shadow else "enforce",
     }

@@ -13,7 +13,9 @@ was taken and has not been refilled. If the limit changes to another T, the unit
 changes, so that an upgrade takes effect at once. The new numbers are stored with the next
 admission; at once if the bucket became smaller, or it would refuse until the old one is full.
 
-A quota counts within the current calendar period of UTC and starts again with the next.
+A quota counts within the current calendar period and starts again with the next. Where periods
+have different lengths (see `calendar`), a period is known by its end. If an account's billing day
+changes, what was counted in a period that has not ended yet is counted in the new one.
 
 A concurrency limit has a lease for each request in progress, at any cost. A lease has an expiry,
 which its holder renews. When a lease will end is not known in advance, so the wait in a refusal is
@@ -73,7 +75,11 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Period:
-    """The state of a quota: the number of the period, and the units admitted in it."""
+    """The state of a quota: the period, and the units admitted in it.
+
+    index: the number of the period since 1970; with a calendar the end of the period, in
+           microseconds
+    """
 
     index: int
     count: int
@@ -131,7 +137,7 @@ def decide(
 def advance(state: State | None, limit: Limit, now_us: int) -> tuple[State, bool]:
     """A state as of this time, and whether it must be stored even if nothing is counted."""
     if limit.rules.calendar:
-        return _advance_period(state, now_us // limit.window_us)
+        return _advance_period(state, limit, now_us)
     if limit.is_leased:
         return _advance_leases(state, now_us, now_us + limit.window_us)
     if not isinstance(state, Window):
@@ -205,7 +211,8 @@ def reset_us(state: State, limit: Limit, now_us: int) -> int:
     Of a concurrency limit, until the last lease expires, if none is released or renewed.
     """
     if isinstance(state, Period):
-        return (state.index + 1) * limit.window_us - now_us
+        end_us = (state.index + 1) * limit.window_us if limit.calendar is None else state.index
+        return end_us - now_us
     if isinstance(state, Leases):
         return max(state.until_us.values(), default=now_us) - now_us
     age = next((age for age, counted in enumerate(state.counts) if counted), None)
@@ -235,10 +242,14 @@ def ahead_us(state: Window, now_us: int) -> int:
     return max(0, state.full_at_us - now_us)
 
 
-def _advance_period(state: State | None, index: int) -> tuple[State, bool]:
-    if not isinstance(state, Period) or state.index < index:
+def _advance_period(state: State | None, limit: Limit, now_us: int) -> tuple[State, bool]:
+    if limit.calendar is None:
+        index = first = now_us // limit.window_us
+    else:
+        index, first = limit.calendar.bounds(now_us).end, now_us + 1
+    if not isinstance(state, Period) or state.index < first:
         return Period(index, 0), False
-    return Period(index, state.count), state.index > index
+    return Period(index, state.count), state.index != index
 
 
 def _advance_leases(state: State | None, now_us: int, latest_us: int) -> tuple[State, bool]:

@@ -15,6 +15,8 @@ from ipaddress import IPv6Address
 from typing import Final
 
 from gateway.domain.headers import (
+    LISTS,
+    PREFLIGHT,
     Handling,
     HeaderRules,
     holds_secret,
@@ -36,6 +38,7 @@ from gateway.errors import (
     VERSION_UNKNOWN,
     Refusal,
 )
+from gateway.http1.trace_context import TraceParent, read_trace_context
 from gateway.http1.websocket import read_handshake
 
 #: RFC 9112, 3: method SP request-target SP HTTP-version. Methods are in capitals: for an upstream
@@ -55,6 +58,10 @@ _HOST = re.compile(
     rb"(?:[A-Za-z0-9\-._~]{1,255}|\[([0-9A-Fa-f:.]{2,45})\])(?::([0-9]{1,5}))?"
 ).fullmatch
 _DIGITS = re.compile(rb"[0-9]{1,18}").fullmatch
+#: Whole lines that may carry a key. From CRLF to CRLF: after a bare LF nothing is read.
+_CREDENTIALS = re.compile(
+    rb"\r\n(?i:(authorization)|apikey):([\t\x20-\x7e\x80-\xff]*+)(?=\r\n)"
+).findall
 _SAFE_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}").fullmatch
 _BEARER = re.compile(rb"[Aa]uthorization: Bearer ([!-~]++)\r\n").match
 #: RFC 9112, 6.1: a list of transfer codings; none with parameters is supported.
@@ -113,7 +120,9 @@ class Fields:
     proxied:       further lines for the upstream if the client is a trusted proxy
     counted:       lower-case name -> value of the fields in `HeaderRules.counted`, and whether only
                    a trusted proxy's value counts; None: there are none
-    bare:          neither a body nor a WebSocket handshake
+    bare:          neither a body nor a WebSocket handshake, nor a preflight
+    asked:         the line X-Forwarded-Host for the upstream, unless a trusted proxy has sent one
+    trace:         the client's span, if traces are on; None: it named none
     """
 
     host: bytes = b""
@@ -132,6 +141,8 @@ class Fields:
     proxied: bytes = b""
     counted: Mapping[bytes, tuple[bytes, bool]] | None = None
     bare: bool = False
+    asked: bytes = b""
+    trace: TraceParent | None = None
 
 
 def parse_request_line(line: bytes) -> RequestLine | Refusal:
@@ -209,6 +220,8 @@ def _with_key(fields: Fields, key: bytes) -> Fields:
         fields.proxied,
         fields.counted,
         fields.bare,
+        fields.asked,
+        fields.trace,
     )
 
 
@@ -233,7 +246,7 @@ def _parse(rules: HeaderRules, block: bytes, minor: int, most: int) -> Fields | 
             read.setdefault(lower, []).append(value)
         elif how is _FROM_TRUSTED:
             proxied.append((lower, name, value))
-    fields = Fields()
+    fields = Fields(bare=True)
     refusal = (
         _read_host(fields, read, minor)
         or _read_framing(fields, read, minor)
@@ -249,9 +262,11 @@ def _parse(rules: HeaderRules, block: bytes, minor: int, most: int) -> Fields | 
         refusal = _read_counted(fields, rules.counted, nominated, kept, proxied)
         if refusal is not None:
             return refusal
+        fields.bare = PREFLIGHT not in (fields.counted or ())
     if minor == 1 and b"upgrade" in read:
         _read_upgrade(fields, read, nominated)
-    fields.bare = not fields.chunked and fields.length is None and fields.websocket is None
+    if fields.chunked or fields.length is not None or fields.websocket is not None:
+        fields.bare = False
     authorizations = read.get(b"authorization", ())
     fields.credential = read_credential(authorizations, read.get(b"apikey", ()))
     if len(authorizations) == 1:
@@ -259,11 +274,26 @@ def _parse(rules: HeaderRules, block: bytes, minor: int, most: int) -> Fields | 
     fields.forwarded_for = b",".join(read.get(b"x-forwarded-for", ()))
     fields.forwarded = b",".join(read.get(b"forwarded", ()))
     fields.request_id = safe_request_id(read.get(b"x-request-id", ()))
+    if rules.traced:
+        fields.trace = _read_trace(read, nominated)
     fields.forward = _forward(fields.host, kept, read.get(b"via", ()), nominated, minor)
     fields.proxied = without_secrets(
         b"".join([b"%b: %b\r\n" % (name, value) for _, name, value in proxied])
     )
     return fields
+
+
+def received_credential(head: bytes) -> bytes | Refusal:
+    """The key in the whole lines of a head that is refused; a refusal if there is none, or two.
+
+    head: as far as it was received, from its request line on; what follows its end is not read
+    """
+    end = head.find(b"\r\n\r\n")
+    authorizations: list[bytes] = []
+    api_keys: list[bytes] = []
+    for name, value in _CREDENTIALS(head, 0, len(head) if end < 0 else end + 2):
+        (authorizations if name else api_keys).append(value.strip(b" \t"))
+    return read_credential(authorizations, api_keys)
 
 
 def is_host(value: bytes) -> bool:
@@ -290,6 +320,7 @@ def _read_host(fields: Fields, read: dict[bytes, list[bytes]], minor: int) -> Re
     hosts = read.get(b"host", ())
     if len(hosts) == 1 and is_host(hosts[0]) and not holds_secret(hosts[0]):
         fields.host = hosts[0]
+        fields.asked = b"X-Forwarded-Host: %b\r\n" % hosts[0]
         return None
     return None if not hosts and minor == 0 else BAD_HOST
 
@@ -369,11 +400,14 @@ def _read_counted(
     for lines, is_proxied in ((kept, False), (proxied, True)):
         for lower, _, value in lines:
             if lower in names:
-                if lower in counted:
+                if lower in counted and lower not in LISTS:
                     return HEADER_REPEATED
                 # A value that is not forwarded counts as absent: see `_forward`.
                 is_dropped = (lower in nominated and not is_proxied) or holds_secret(value)
-                counted[lower] = (b"" if is_dropped else value, is_proxied)
+                read = b"" if is_dropped else value
+                if lower in counted:
+                    read = b"%b, %b" % (counted[lower][0], read)
+                counted[lower] = read, is_proxied
     fields.counted = counted
     return None
 
@@ -401,6 +435,17 @@ def _read_upgrade(
         read.get(b"sec-websocket-version", ()),
         framed=fields.chunked or fields.length is not None,
     )
+
+
+def _read_trace(read: dict[bytes, list[bytes]], nominated: frozenset[bytes]) -> TraceParent | None:
+    """The client's span, without what Connection nominates, or a key in it."""
+    parents, states = (
+        ()
+        if name in nominated or any(map(holds_secret, read.get(name, ())))
+        else read.get(name, ())
+        for name in (b"traceparent", b"tracestate")
+    )
+    return read_trace_context(parents, states)
 
 
 def _forward(

@@ -1,6 +1,7 @@
 """The phases of an exchange, and the table of transitions between them.
 
     JUDGING     the gate decides about the request
+    READING     its whole body is read first, as the decision depends on it
     CONNECTING  admitted; waiting for an upstream connection
     WAITING     the head was sent, the body follows; no response was sent to the client
     RELAYING    the response's head was sent to the client, its body follows
@@ -25,19 +26,22 @@ class Phase:
     """
 
     JUDGING: Final = 0
-    CONNECTING: Final = 1
-    WAITING: Final = 2
-    RELAYING: Final = 3
-    TUNNEL: Final = 4
-    OVER: Final = 5
+    READING: Final = 1
+    CONNECTING: Final = 2
+    WAITING: Final = 3
+    RELAYING: Final = 4
+    TUNNEL: Final = 5
+    OVER: Final = 6
 
 
-PHASES: Final = ("JUDGING", "CONNECTING", "WAITING", "RELAYING", "TUNNEL", "OVER")
+PHASES: Final = ("JUDGING", "READING", "CONNECTING", "WAITING", "RELAYING", "TUNNEL", "OVER")
 
 
 class Event:
     """What can happen to an exchange."""
 
+    BODY_NEEDED: Final = "to be decided by its whole body"
+    BODY_READ: Final = "its whole body was read, or cannot be"
     ADMITTED: Final = "admitted by the gate"
     CONNECTED: Final = "sent to an upstream connection"
     RESENT: Final = "to be sent again, as its upstream closed without an answer"
@@ -49,6 +53,10 @@ class Event:
 
 
 TABLE: Final[dict[tuple[int, str], int]] = {
+    (Phase.JUDGING, Event.BODY_NEEDED): Phase.READING,
+    (Phase.READING, Event.BODY_READ): Phase.JUDGING,
+    (Phase.READING, Event.ANSWERED): Phase.OVER,
+    (Phase.READING, Event.ABANDONED): Phase.OVER,
     (Phase.JUDGING, Event.ADMITTED): Phase.CONNECTING,
     (Phase.JUDGING, Event.ANSWERED): Phase.OVER,
     (Phase.JUDGING, Event.ABANDONED): Phase.OVER,

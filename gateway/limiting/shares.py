@@ -104,4 +104,4 @@ def _refuse_without_share(decision: Decision, check: Check, missing: list[int]) 
 
 def _can_pass(check: Check) -> bool:
     """Can the whole limits ever admit this cost?"""
-    return all(limit.shadow or check.cost <= limit.peak for limit in check.limits)
+    return all(limit.shadow or limit.ever_admits(check.cost) for limit in check.limits)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 from gateway.domain.admission import grant, open_grant
 from gateway.domain.identity import Identity
-from gateway.domain.judge import network_refusal, status_refusal
+from gateway.domain.judge import address_refusal, network_refusal, status_refusal
 from gateway.domain.key_format import is_key_id, parse
 from gateway.domain.keys import Account, KeyRecord, with_account
 from gateway.domain.limits import Check, Decision
@@ -19,19 +19,22 @@ from gateway.domain.networks import limit_subject, parse_address
 from gateway.domain.policy import Policy
 from gateway.domain.ports import Counters, KeyStore
 from gateway.domain.route import Route
+from gateway.domain.routes import is_own
 from gateway.domain.shown import retry_after_s
 from gateway.errors import KEY_MISSING, KEY_UNKNOWN, Refusal
-from gateway.http1.head import parse_request_line
+from gateway.http1.head import is_host, parse_request_line
 from gateway.manage.problems import Fault, Invalid
 from gateway.manage.words import (
     access_words,
+    cost_words,
+    host_words,
     limit_words,
     path_words,
     refusal_words,
     standing_words,
     upstream_words,
 )
-from gateway.routing import Requested, read_request_line
+from gateway.routing import Requested, read_request
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,11 +55,18 @@ class Rules:
         return {**self.words, "now": self.now}
 
 
-def read_rules(policy: Policy, method: str, path: str) -> Rules:
-    """The rules of a request. Raises Invalid if it is not a valid request."""
-    found = _requested(policy, method, path)
+def read_rules(policy: Policy, method: str, path: str, host: str = "") -> Rules:
+    """The rules of a request. Raises Invalid if it is not a valid request.
+
+    host: as in its Host header; "": one that no route names
+    """
+    found = _requested(policy, method, path, host)
     words: dict[str, object] = {"request": f"{method} {path}"}
+    if host:
+        words["host"] = host
     if found.refusal is not None:
+        if found.allow:
+            words["allow"] = ", ".join(found.allow)
         return Rules(words, None, refusal_words(found.refusal))
     is_open = found.route.auth == "none"
     now = "admitted, within its limits" if is_open else refusal_words(KEY_MISSING)
@@ -79,7 +89,12 @@ class Explain:
         self._clock_us = clock_us
 
     async def ask(
-        self, method: str, path: str, key_id: str | None = None, ip: str = "127.0.0.1"
+        self,
+        method: str,
+        path: str,
+        key_id: str | None = None,
+        ip: str = "127.0.0.1",
+        host: str = "",
     ) -> dict[str, object]:
         """What would happen to a request now. Raises Invalid, and with a key StoreDown.
 
@@ -87,7 +102,7 @@ class Explain:
         """
         client_ip = read_ip(ip)
         policy = self._policy()
-        rules = read_rules(policy, method, path)
+        rules = read_rules(policy, method, path, host)
         if key_id is None:
             return rules.without_key()
         key_id = read_key_id(key_id)
@@ -98,13 +113,15 @@ class Explain:
     async def _now(self, policy: Policy, route: Route, key_id: str, ip: str) -> dict[str, object]:
         """What would happen to the key's request now."""
         identity = await self._identity(key_id)
+        denied = address_refusal(policy, route, ip)
         key = key_id if identity is None else _key_words(identity.record)
         if route.auth == "none":
-            granted, refusal = open_grant(policy, route), None
+            granted, refusal = open_grant(policy, route), denied
         elif identity is None:
-            return {"key": key, "now": refusal_words(KEY_UNKNOWN)}
+            return {"key": key, "now": refusal_words(denied or KEY_UNKNOWN)}
         else:
             refusal = status_refusal(identity.record, policy.environment, self._clock_us())
+            refusal = denied or refusal
             if refusal is not None:
                 return {"key": key, "now": refusal_words(refusal)}
             granted = grant(policy, route, identity)
@@ -113,11 +130,10 @@ class Explain:
         asked = granted.check_for(subject, lambda _: "", granted.cost)
         check = Check(asked.limits, asked.counters, asked.cost, dry=True)
         decision = await self._counts.decide(check)
-        return {
-            "key": key,
-            "remaining": _remaining(check, decision),
-            "now": refusal_words(refusal) if refusal else _decision_words(check, decision),
-        }
+        now = refusal_words(refusal) if refusal else _decision_words(check, decision)
+        if granted.costing is not None and refusal is None:
+            now = f"{now} (a request that counts {check.cost})"
+        return {"key": key, "remaining": _remaining(check, decision), "now": now}
 
     async def _identity(self, key_id: str) -> Identity | None:
         record = await self._keys.get(key_id)
@@ -148,18 +164,22 @@ def read_key_id(text: str) -> str:
     return parsed.id
 
 
-def _requested(policy: Policy, method: str, path: str) -> Requested:
+def _requested(policy: Policy, method: str, path: str, host: str) -> Requested:
+    if host and not (host.isascii() and is_host(host.encode("ascii"))):
+        expected = "a host such as api.example.com, without scheme and path"
+        raise Invalid(Fault("host", repr(host[:64]), expected))
     try:
         line = f"{method} {path} HTTP/1.1".encode("ascii")
     except UnicodeEncodeError:
         raise Invalid(
             Fault("path", "other characters", "ASCII characters only; encode the others as %XX")
         ) from None
-    found = read_request_line(line, policy)
+    found = read_request(line, policy, host.encode("ascii"))
     if isinstance(found, Refusal):
         if isinstance(parse_request_line(f"{method} / HTTP/1.1".encode("ascii")), Refusal):
             raise Invalid(Fault("method", "something else", "a method in capitals such as GET"))
-        answer = f"{found.status} {found.code} ({found.message.rstrip('.')})"
+        cause = found.message.partition(". ")[0].rstrip(".")
+        answer = f"{found.status} {found.code} ({cause})"
         expected = "a path such as /v1/connectors"
         raise Invalid(Fault("path", f"what is answered with {answer}", expected))
     return found
@@ -167,7 +187,7 @@ def _requested(policy: Policy, method: str, path: str) -> Requested:
 
 def _rules(policy: Policy, found: Requested) -> dict[str, object]:
     route = found.route
-    if found.own:
+    if is_own(route):
         answered = f"{route.pattern}, answered by the gateway itself; costs nothing"
         if not route.limits:
             return {"route": answered}
@@ -175,12 +195,19 @@ def _rules(policy: Policy, found: Requested) -> dict[str, object]:
     words = ", ".join(filter(None, (route.pattern, path_words(route), route.where)))
     return {
         "path": found.path,
+        **({} if route.rewrite is None else {"forwarded": _forwarded(found)}),
         "route": f"{route.name} ({words})",
         "upstream": upstream_words(policy, route),
+        **({"hosts": host_words(route)} if policy.hosts is not None else {}),
         "access": access_words(route),
-        "cost": route.cost,
+        "cost": cost_words(route),
         "limits": _limits(policy, route) or "none",
     }
+
+
+def _forwarded(found: Requested) -> str:
+    """The path and query that the upstream gets, after the base path of its server."""
+    return found.forward_line.split(b" ")[1].decode("ascii")
 
 
 def _limits(policy: Policy, route: Route) -> dict[str, str]:
@@ -189,6 +216,8 @@ def _limits(policy: Policy, route: Route) -> dict[str, str]:
     if route.auth == "key" and route.plan_limits:
         for plan in policy.plans.values():
             limits[f"plan {plan.name}"] = limit_words(plan.limit)
+            for limit in plan.more:
+                limits[f"{limit.name} of plan {plan.name}"] = limit_words(limit)
     for limit in route.limits:
         limits[limit.name] = limit_words(limit)
     for plan in policy.plans.values() if route.auth == "key" else ():
@@ -216,5 +245,8 @@ def _decision_words(check: Check, decision: Decision) -> str:
     if limit.is_leased:
         return f"refused: 429 by {limit.name}, admitted when one of {limit.amount} requests ends"
     if decision.retry_us is None:
-        return f"refused: 429, because it costs more than {limit.name} ever admits"
+        return (
+            f"refused: 429, because it counts {check.cost} units, and {limit.name} never admits "
+            f"more than {limit.peak}"
+        )
     return f"refused: 429 by {limit.name}, retry after {retry_after_s(decision)} s"

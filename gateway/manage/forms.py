@@ -7,7 +7,7 @@ is a value of another JSON type. `reading` reads each field.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
@@ -21,6 +21,7 @@ from gateway.manage.reading import (
     Reader,
     found,
     or_none,
+    read_billing_day,
     read_environment,
     read_expiry_us,
     read_fields,
@@ -93,14 +94,22 @@ def read_key_change(given: Mapping[str, object], policy: Policy | None, now_us: 
 
 def read_account(name: str, given: Mapping[str, object], policy: Policy | None) -> Account:
     """The account that the fields describe; fields that are not given are empty. Raises Invalid."""
+    read_word("name", name)
+    return replace(Account(name), **read_account_change(given, policy))
+
+
+def read_account_change(given: Mapping[str, object], policy: Policy | None) -> dict[str, Any]:
+    """The fields of `Account` that these fields change; null clears the plan. Raises Invalid."""
     readers: dict[str, Reader] = {
         "plan": or_none(partial(read_plan, policy)),
         "services": read_services,
         "limits": partial(read_limits, policy),
+        "billing_day": read_billing_day,
     }
-    read_word("name", name)
     values = read_fields(given, readers)
-    return Account(name, **{**values, "plan": values.get("plan") or ""})
+    if values.get("plan", "") is None:
+        values["plan"] = ""
+    return values
 
 
 def read_overlap_us(text: str) -> int:

@@ -57,11 +57,37 @@ class KeyPage:
     next: str | None
 
 
+def mint_key(
+    new: NewKey, now_us: int, randbelow: Callable[[int], int] = secrets.randbelow
+) -> tuple[KeyRecord, str]:
+    """A new key: its record, which is not stored yet, and its text.
+
+    randbelow: randbelow(n) is a uniform, unpredictable random number from 0 to n - 1
+    """
+    text, key_id = key_format.mint(new.environment, randbelow)
+    record = KeyRecord(
+        id=key_id,
+        digest=key_format.digest(text.encode()),
+        name=new.name,
+        account=new.account or key_id,
+        plan=new.plan,
+        environment=new.environment,
+        lineage=key_id,
+        created_us=now_us,
+        scopes=new.scopes,
+        permissions=new.permissions,
+        networks=new.networks,
+        expires_us=new.expires_us,
+        limits=new.limits,
+    )
+    return record, text
+
+
 class Keys:
     """Keys in a store.
 
     policy:    the current one, for plans, limits and the environment; None: unknown
-    randbelow: randbelow(n) is a uniform, unpredictable random number from 0 to n - 1
+    randbelow: as for `mint_key`
     """
 
     def __init__(
@@ -83,11 +109,15 @@ class Keys:
     async def page(self, wanted: KeyFilter, after: str | None = None, count: int = 50) -> KeyPage:
         """The keys that match, newest first, after this id. Raises Invalid.
 
+        A plan that was renamed is found by each of its names, whichever the key's record has.
         Expiry is decided by the current time, whatever `wanted` has.
         """
         if after is not None and await self._keys.get(after) is None:
             raise Invalid(Fault("after", "no key's id", "what a page before gave as next"))
-        wanted = replace(wanted, now_us=self._clock_us())
+        policy, names = self._policy(), wanted.plans
+        if policy is not None and names is not None:
+            names = frozenset().union(*map(policy.plan_names, names))
+        wanted = replace(wanted, plans=names, now_us=self._clock_us())
         records = await self._keys.page(wanted, after=after, count=count + 1)
         more, records = len(records) > count, records[:count]
         used = await self._keys.last_used([record.id for record in records])
@@ -123,22 +153,7 @@ class Keys:
         once: an idempotency key: a second request with it within a day creates no key, but raises
               a Conflict that names the first
         """
-        text, key_id = key_format.mint(new.environment, self._randbelow)
-        record = KeyRecord(
-            id=key_id,
-            digest=key_format.digest(text.encode()),
-            name=new.name,
-            account=new.account or key_id,
-            plan=new.plan,
-            environment=new.environment,
-            lineage=key_id,
-            created_us=self._clock_us(),
-            scopes=new.scopes,
-            permissions=new.permissions,
-            networks=new.networks,
-            expires_us=new.expires_us,
-            limits=new.limits,
-        )
+        record, text = mint_key(new, self._clock_us(), self._randbelow)
         await self._check_plan(record)
         try:
             # Stored as a digest: the client chooses the text and its length.
@@ -256,7 +271,7 @@ class Keys:
         policy = self._policy()
         if not plan:
             raise Invalid(Fault("plan", "nothing", "a plan, as its account has none"))
-        if policy is not None and plan not in policy.plans:
+        if policy is not None and policy.plan(plan) is None:
             raise Invalid(Fault("plan", f"that of its account, {plan!r}", "one of the policies"))
 
     async def _account_plans(self, records: Sequence[KeyRecord]) -> Mapping[str, str]:

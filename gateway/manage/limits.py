@@ -15,15 +15,19 @@ from gateway.domain.ports import AuditStore, Counters, KeyStore
 from gateway.domain.shown import limit_as_json, reset_after_s
 from gateway.manage.audit_log import Actor, note
 from gateway.manage.problems import Conflict, NotThere
-from gateway.policies.checks import PLAN_LIMIT
 
 
 @dataclass(frozen=True, slots=True)
 class LimitNow:
-    """A limit that a key meets, and its state. routes: the names of the routes that have it"""
+    """A limit that a key meets, and its state.
+
+    routes:  the names of the routes that have it
+    of_plan: it is one of the plan's
+    """
 
     limit: Limit
     routes: tuple[str, ...]
+    of_plan: bool
     standing: Standing
 
     @property
@@ -33,12 +37,30 @@ class LimitNow:
 
 
 @dataclass(frozen=True, slots=True)
+class AccountLimit:
+    """A limit that the keys of an account meet, unless they have their own plan or values.
+
+    standing: its state; None: it is counted for each key
+    """
+
+    limit: Limit
+    routes: tuple[str, ...]
+    of_plan: bool
+    standing: Standing | None
+
+
+@dataclass(frozen=True, slots=True)
 class _Met:
-    """A limit that a key meets, with its counter and its routes."""
+    """A limit that a key meets, with its counter and its routes.
+
+    candidates: the counter of its candidate; (): it has none
+    """
 
     limit: Limit
     counter: str
+    candidates: tuple[str, ...]
     routes: tuple[str, ...]
+    of_plan: bool
 
 
 class Limits:
@@ -65,8 +87,26 @@ class Limits:
         """
         return await self._standing(await self._met(key_id))
 
+    async def of_account(self, name: str) -> tuple[AccountLimit, ...]:
+        """Every limit of a key of this account that has no plan and no values of its own."""
+        account = await self._keys.account(name) or Account(name)
+        key = KeyRecord(name, b"", "", name, "", self._policy().environment, name, 0)
+        met = _met_by(self._policy(), with_account(key, account))
+        shared = [one for one in met if one.limit.per == "account"]
+        states = {
+            id(one): now for one, now in zip(shared, await self._standing(shared), strict=True)
+        }
+        return tuple(
+            AccountLimit(one.limit, one.routes, one.of_plan, now.standing if now else None)
+            for one in met
+            for now in (states.get(id(one)),)
+        )
+
     async def reset(self, actor: Actor, key_id: str, name: str) -> None:
-        """Delete the counters of a limit, on all gateways. Raises NotThere and Conflict."""
+        """Delete the counters of a limit and of its candidate, on all gateways.
+
+        Raises NotThere and Conflict.
+        """
         named = [met for met in await self._met(key_id) if met.limit.name == name]
         if not named:
             raise NotThere(f"the key {key_id} meets no limit {name}")
@@ -76,7 +116,9 @@ class Limits:
                 f"the limit {name} is a concurrency limit; a lease ends with its request"
             )
         before = await self._standing(met)
-        await self._counts.reset(sorted({one.counter for one in met}))
+        await self._counts.reset(
+            sorted({name for one in met for name in (one.counter, *one.candidates)})
+        )
         limits = [{"per": one.limit.per, "remaining": one.standing.remaining} for one in before]
         event = Event(
             self._clock_us(),
@@ -98,11 +140,12 @@ class Limits:
         standings: list[Standing] = []
         for start in range(0, len(met), MOST_LIMITS):
             part = met[start : start + MOST_LIMITS]
-            limits, counters = tuple(one.limit for one in part), tuple(one.counter for one in part)
+            limits = tuple(one.limit for one in part)
+            counters = tuple(one.counter for one in part)
             decision = await self._counts.decide(Check(limits, counters, 0, dry=True))
             standings += decision.standings
         return tuple(
-            LimitNow(one.limit, one.routes, standing)
+            LimitNow(one.limit, one.routes, one.of_plan, standing)
             for one, standing in zip(met, standings, strict=True)
         )
 
@@ -113,24 +156,41 @@ def _met_by(policy: Policy, record: KeyRecord) -> list[_Met]:
     record: as returned by `with_account`
     """
     routes: dict[Limit, list[str]] = {}
-    for group in all_limits(policy, policy.plans.get(record.plan), record.limits):
+    plan = policy.plan(record.plan)
+    of_plan = {limit.name for limit in plan.limits} if plan else set()
+    for group in all_limits(policy, plan, record.limits, record.billing_day):
         for route, limit in group:
             if route is not None and limit.per in {"key", "account"}:
                 routes.setdefault(limit, []).append(route.name)
-    counters = counter_names(
-        tuple(routes), account=record.account, lineage=record.lineage, ip="", header=lambda _: ""
-    )
+
+    def counters(limits: tuple[Limit, ...]) -> tuple[str, ...]:
+        return counter_names(
+            limits,
+            account=record.account,
+            home=record.home,
+            lineage=record.lineage,
+            ip="",
+            header=lambda _: "",
+        )
+
     return [
-        _Met(limit, counter, tuple(names))
-        for (limit, names), counter in zip(routes.items(), counters, strict=True)
+        _Met(
+            limit,
+            counter,
+            counters((limit.candidate,) if limit.candidate else ()),
+            tuple(names),
+            limit.name in of_plan,
+        )
+        for (limit, names), counter in zip(routes.items(), counters(tuple(routes)), strict=True)
     ]
 
 
-def now_as_json(one: LimitNow) -> dict[str, object]:
-    """The limit as /v1/auth/verify shows it, with all of its routes."""
+def now_as_json(one: LimitNow | AccountLimit) -> dict[str, object]:
+    """The limit as /v1/auth/verify shows it, with all of its routes. null: it has no one state"""
+    standing = one.standing
     return {
-        **limit_as_json(one.limit, None if one.limit.name == PLAN_LIMIT else one.routes[0]),
+        **limit_as_json(one.limit, None if one.of_plan else one.routes[0]),
         "routes": list(one.routes),
-        "remaining": one.standing.remaining,
-        "reset_after": reset_after_s(one.standing),
+        "remaining": None if standing is None else standing.remaining,
+        "reset_after": None if standing is None else reset_after_s(standing),
     }

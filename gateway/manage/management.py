@@ -6,15 +6,24 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from gateway.domain.policy import Policy
-from gateway.domain.ports import AuditStore, Counters, KeyStore, UsageStore, WarningStore
+from gateway.domain.ports import (
+    AuditStore,
+    Counters,
+    KeyStore,
+    PolicyStore,
+    UsageStore,
+    WarningStore,
+)
 from gateway.manage.accounts import Accounts
 from gateway.manage.audit_log import Audit
 from gateway.manage.explain import Explain
 from gateway.manage.keys import Keys
 from gateway.manage.limits import Limits
 from gateway.manage.policies import Loaded, Policies
+from gateway.manage.policy_history import PolicyHistory
 from gateway.manage.usage_reports import UsageBook
 from gateway.manage.warnings import Warnings
+from gateway.observe.registry import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,6 +36,7 @@ class Management:
     limits: Limits
     explain: Explain
     policies: Policies
+    history: PolicyHistory
     warnings: Warnings
     audit: Audit
     clock_us: Callable[[], int]
@@ -39,10 +49,16 @@ def build_management(
     warnings: WarningStore,
     audit: AuditStore,
     counts: Counters,
+    policies: PolicyStore,
     loaded: Callable[[], Loaded],
     clock_us: Callable[[], int],
+    snapshot: Callable[[], Snapshot] = Snapshot,
 ) -> Management:
-    """Build it on these stores. loaded: returns the current policy"""
+    """Build it on these stores.
+
+    loaded:   returns the current policy
+    snapshot: returns the metrics of the gateway
+    """
 
     def policy() -> Policy:
         return loaded().policy
@@ -53,7 +69,8 @@ def build_management(
         usage=UsageBook(usage, keys, clock_us, lambda: policy().plans),
         limits=Limits(keys, counts, audit, policy, clock_us),
         explain=Explain(keys, counts, policy, clock_us),
-        policies=Policies(loaded),
+        policies=Policies(loaded, snapshot),
+        history=PolicyHistory(policies, audit, lambda: loaded().folder),
         warnings=Warnings(warnings),
         audit=Audit(audit),
         clock_us=clock_us,

@@ -8,8 +8,10 @@ from pathlib import Path
 
 from gateway.domain.policy import Plan, Policy
 from gateway.domain.route import Route
+from gateway.manage.candidates import compared
 from gateway.manage.views import moment
-from gateway.manage.words import access_words, limit_words, upstream_words
+from gateway.manage.words import access_words, cost_words, limit_words, upstream_words
+from gateway.observe.registry import Snapshot
 from gateway.policies.faults import PolicyFaults
 from gateway.policies.load import load
 
@@ -24,10 +26,21 @@ class Loaded:
 
 
 class Policies:
-    """Shows the policies. loaded: returns the policy in use"""
+    """Shows the policies.
 
-    def __init__(self, loaded: Callable[[], Loaded]) -> None:
+    loaded:   returns the policy in use
+    snapshot: returns the metrics of this gateway
+    """
+
+    def __init__(
+        self, loaded: Callable[[], Loaded], snapshot: Callable[[], Snapshot] = Snapshot
+    ) -> None:
         self.loaded = loaded
+        self._snapshot = snapshot
+
+    def candidates(self) -> list[dict[str, object]]:
+        """The limits with a candidate, compared since the gateway's start, up to a second ago."""
+        return compared(self.loaded().policy, self._snapshot)
 
     def shown(self) -> dict[str, object]:
         """The policy in use, and the state of the files on disk.
@@ -50,10 +63,11 @@ class Policies:
 
 
 def plan_as_json(plan: Plan) -> dict[str, object]:
-    """A plan: its limit in words, and its overrides of routes' limits."""
+    """A plan: its limits in words, and its overrides of routes' limits."""
     return {
         "name": plan.name,
         "limit": limit_words(plan.limit),
+        "limits": [f"{limit.name}: {limit_words(limit)}" for limit in plan.more],
         "routes": {name: limit_words(limit) for name, limit in plan.overrides.items()},
     }
 
@@ -65,11 +79,12 @@ def route_as_json(policy: Policy, route: Route) -> dict[str, object]:
         "match": route.pattern,
         "case_sensitive": route.case_sensitive,
         "encoded_slash": "keep" if route.keeps_slashes else "refuse",
+        "hosts": list(route.hosts),
         "where": route.where,
         "upstream": upstream_words(policy, route),
         "access": access_words(route),
-        "cost": route.cost,
-        "plan_limits": route.plan_limits,
+        "cost": cost_words(route),
+        "plan_limits": route.plan_limits and route.auth == "key",
         "limits": [f"{limit.name}: {limit_words(limit)}" for limit in route.limits],
     }
 

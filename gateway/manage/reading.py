@@ -18,15 +18,20 @@ from gateway.domain.limits import Limit
 from gateway.domain.networks import Network
 from gateway.domain.patterns import MOST_ENTRIES, MOST_TITLE, is_scope, is_title, is_word
 from gateway.domain.policy import Policy
+from gateway.domain.route import Route
 from gateway.manage.problems import Fault, Invalid
 from gateway.policies import fields
 from gateway.policies.faults import one_of, quoted
+from gateway.policies.limits import parse_override
 
 T = TypeVar("T")
 Reader = Callable[[object], Any]
 
 NAME_WORDS: Final = "up to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit"
-_LIMIT_WORDS: Final = "a rate as 300/minute, maybe with a burst as 300/minute,burst=500"
+_LIMIT_WORDS: Final = (
+    "a rate such as 300/minute or 300/minute,burst=500, a quota such as 10000/month, or a number "
+    "of concurrent requests such as 20"
+)
 _MOMENT_WORDS: Final = "a date as 2026-12-31, a time as 2026-12-31T12:00:00Z, or a duration as 30d"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -67,17 +72,27 @@ def read_name(value: object) -> str:
     return text.strip(" ")
 
 
+def read_billing_day(value: object) -> int:
+    """The day of the month on which an account's months begin."""
+    if not isinstance(value, int) or isinstance(value, bool) or not 1 <= value <= 31:
+        _refuse("billing_day", found(value), "a day of the month from 1 to 31")
+    return value
+
+
 def read_word(at: str, value: object) -> str:
     """A name that policies or accounts use."""
     return _being(at, value, is_word, NAME_WORDS)
 
 
 def read_plan(policy: Policy | None, value: object) -> str:
-    """A plan; one of the policies', if they are known."""
-    plan = read_word("plan", value)
-    if policy is not None and plan not in policy.plans:
-        _refuse("plan", found(plan), f"a plan of the policies: {one_of(sorted(policy.plans))}")
-    return plan
+    """A plan; one of the policies', if they are known, by its current name."""
+    name = read_word("plan", value)
+    if policy is None:
+        return name
+    plan = policy.plan(name)
+    if plan is None or plan.name in policy.kept_plans:
+        _refuse("plan", found(name), f"a plan of the policies: {one_of(sorted(policy.plans))}")
+    return plan.name
 
 
 def read_environment(value: object) -> str:
@@ -119,11 +134,16 @@ def read_permissions(value: object) -> Mapping[str, tuple[str, ...]]:
 
 
 def read_limits(policy: Policy | None, value: object) -> Mapping[str, Limit]:
-    """Limit overrides by name. A name that is a quota in the policies gives a quota."""
+    """Limit overrides by name, of the kinds that these limits have in the policies."""
     known = None if policy is None else _limits_of(policy)
+    renamed = {} if policy is None else _renamed(policy)
 
     def read(name: str, rate: object) -> tuple[str, Limit]:
-        return name, _read_limit(_key_of("limits", name), rate, known)
+        name = renamed.get(name, name)
+        limit = _read_limit(_key_of("limits", name), rate, known)
+        if policy is not None:
+            _check_cost(policy, limit, rate)
+        return name, limit
 
     pairs = _entries("limits", value, read, f"an object of limit -> {_LIMIT_WORDS}")
     return MappingProxyType(dict(pairs))
@@ -131,14 +151,15 @@ def read_limits(policy: Policy | None, value: object) -> Mapping[str, Limit]:
 
 def read_expiry_us(now_us: int, value: object) -> int:
     """The future time of "30d", "2026-12-31" (the start of that day in UTC) or an RFC 3339 time."""
-    text = _text("expires", value, _MOMENT_WORDS)
-    try:
-        at_us = now_us + round(fields.read_duration(text) * 1e6)
-    except ValueError:
-        at_us = _moment_us(text)
+    at_us = _time_us("expires", now_us, value)
     if at_us <= now_us:
-        _refuse("expires", found(text), "a moment in the future")
+        _refuse("expires", found(value), "a moment in the future")
     return at_us
+
+
+def read_before_us(now_us: int, value: object) -> int:
+    """The time of `expires_before`, in the same formats; it may be past."""
+    return _time_us("expires_before", now_us, value)
 
 
 def found(value: object) -> str:
@@ -239,46 +260,74 @@ def _read_limit(name: str, value: object, known: Mapping[str, Limit | None] | No
     if known is not None and name not in known:
         _refuse(at, found(name), f"a limit of the policies: {one_of(sorted(known))}")
     text = _text(at, value, _LIMIT_WORDS)
-    rate, comma, burst = text.partition(",burst=")
-    if comma and not re.fullmatch(r"[0-9]{1,10}", burst):
-        _refuse(at, found(text), _LIMIT_WORDS)
     pattern = None if known is None else known[name]
     try:
-        return _build_limit(name, rate, int(burst) if comma else None, pattern)
+        return parse_override(name, text, pattern)
     except ValueError as error:
         raise Invalid(Fault(at, found(text), str(error))) from error
 
 
-def _build_limit(name: str, rate: str, burst: int | None, pattern: Limit | None) -> Limit:
-    """Raises ValueError with what was expected. pattern: the policies' limit of this name"""
-    if pattern is None or pattern.rules.takes_burst:
-        return fields.parse_rate(rate, name=name, burst=burst)
-    if pattern.is_leased:
-        raise ValueError("a rate or quota: a concurrency limit is set by plans only")
-    if burst is not None:
-        raise ValueError("no burst, because this limit is a " + pattern.kind)
-    amount, window_us = fields.read_rate(rate)
-    return Limit(name, pattern.kind, amount, window_us)
+def _check_cost(policy: Policy, limit: Limit, written: object) -> None:
+    """Refuse values that no request could ever be admitted by: each costs more.
+
+    Where some requests cost less, such as ones with few elements, those are admitted.
+    """
+    met = [route for route in policy.routes.values() if _meets(policy, route, limit.name)]
+    least = min(met, key=lambda route: route.cost, default=None)
+    if least is not None and not limit.ever_admits(least.cost):
+        cost = f"a request of the route {least.name} costs {least.cost}"
+        expected = f"{least.cost} or more for the limit {limit.name}, as {cost}"
+        _refuse(f"limits.{limit.name}", found(written), expected)
+
+
+def _meets(policy: Policy, route: Route, name: str) -> bool:
+    """May this limit refuse requests of the route?"""
+    if route.auth != "key":
+        return False
+    plans = policy.plans.values() if route.plan_limits else ()
+    own = [*route.limits, *(limit for plan in plans for limit in plan.limits)]
+    of_name = [limit for limit in own if limit.name == name]
+    return any(not limit.shadow for limit in of_name) or (not of_name and route.name == name)
 
 
 def _limits_of(policy: Policy) -> dict[str, Limit | None]:
     """Every limit that can be overridden; a route's name also without a limit of that name."""
     known: dict[str, Limit | None] = {"plan": None}
+    for plan in policy.plans.values():
+        known.update({limit.name: limit for limit in plan.more})
     for route in policy.routes.values():
         known.setdefault(route.name, None)
         known.update({limit.name: limit for limit in route.limits})
     return known
 
 
-def _moment_us(text: str) -> int:
+def _renamed(policy: Policy) -> dict[str, str]:
+    """Earlier names of limits and routes -> the current one."""
+    limits = [limit for plan in policy.plans.values() for limit in plan.more]
+    limits += [limit for route in policy.routes.values() for limit in route.limits]
+    current = {was: limit.name for limit in limits for was in limit.was}
+    for route in policy.routes.values():
+        current.update(dict.fromkeys(route.was, route.name))
+    return current
+
+
+def _time_us(at: str, now_us: int, value: object) -> int:
+    text = _text(at, value, _MOMENT_WORDS)
+    try:
+        return now_us + round(fields.read_duration(text) * 1e6)
+    except ValueError:
+        return _moment_us(at, text)
+
+
+def _moment_us(at: str, text: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
         if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
             moment = moment.replace(tzinfo=UTC)
         if moment.tzinfo is None:
-            _refuse("expires", f"{found(text)}, which has no time zone", _MOMENT_WORDS)
+            _refuse(at, f"{found(text)}, which has no time zone", _MOMENT_WORDS)
         # In UTC, as it is shown: in some time zones, the end of the year 9999 is later than in UTC.
         since = moment.astimezone(UTC) - _EPOCH
     except (ValueError, OverflowError) as error:
-        raise Invalid(Fault("expires", found(text), _MOMENT_WORDS)) from error
+        raise Invalid(Fault(at, found(text), _MOMENT_WORDS)) from error
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

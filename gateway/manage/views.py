@@ -8,7 +8,7 @@ from hashlib import sha256
 
 from gateway.domain import keylife
 from gateway.domain.keys import Account, KeyRecord
-from gateway.domain.limits import UNITS_US, Limit
+from gateway.domain.limits import Limit
 from gateway.domain.shown import rfc3339
 
 
@@ -37,9 +37,11 @@ def account_as_json(account: Account) -> dict[str, object]:
     """An account as JSON."""
     return {
         "name": account.name,
+        "status": account.status,
         "plan": account.plan or None,
         "services": list(account.services),
         "limits": _limits_as_json(account.limits),
+        "billing_day": account.billing_day,
     }
 
 
@@ -70,10 +72,11 @@ def moment(at_us: int | None) -> str | None:
 
 
 def rate_words(limit: Limit) -> str:
-    """A rate or quota in the format of forms: "300/minute,burst=500"."""
-    unit = next(name for name, width in UNITS_US.items() if width == limit.window_us)
+    """The values of a limit in the format of forms: "300/minute,burst=500", "20"."""
+    if limit.is_leased:
+        return str(limit.amount)
     burst = f",burst={limit.burst}" if limit.burst is not None else ""
-    return f"{limit.amount}/{unit}{burst}"
+    return f"{limit.amount}/{limit.unit}{burst}"
 
 
 def _limits_as_json(limits: Mapping[str, Limit]) -> dict[str, str]:

@@ -11,12 +11,24 @@ from gateway.manage.views import rate_words
 
 
 def limit_words(limit: Limit) -> str:
-    """A limit on one line: "60/minute, burst 100, per key"."""
+    """A limit on one line: "60/minute, burst 100, per key; candidate 50/minute"."""
     shadow = ", shadow: never refuses" if limit.shadow else ""
+    candidate = f"; candidate {values_words(limit.candidate)}" if limit.candidate else ""
+    return f"{values_words(limit)}, per {limit.per}{shadow}{candidate}"
+
+
+def values_words(limit: Limit) -> str:
+    """The values of a limit: "60/minute, burst 100", "5 concurrent requests"."""
     if limit.is_leased:
-        return f"{limit.amount} concurrent requests, per {limit.per}{shadow}"
+        return f"{limit.amount} concurrent requests"
     words = rate_words(limit).replace(",burst=", ", burst ")
-    return f"{f'{limit.rules.label} {words}'.lstrip()}, per {limit.per}{shadow}"
+    return f"{f'{limit.rules.label} {words}'.lstrip()}{period_words(limit)}"
+
+
+def period_words(limit: Limit) -> str:
+    """Which periods a quota has: " in Europe/Berlin, from the account's billing day"; else ""."""
+    zone = f" in {limit.zone}" if limit.calendar and limit.zone != "UTC" else ""
+    return f"{zone}, from the account's billing day" if limit.billing else zone
 
 
 def access_words(route: Route) -> str:
@@ -33,21 +45,36 @@ def access_words(route: Route) -> str:
     return ", ".join(words)
 
 
+def host_words(route: Route) -> str:
+    """The hosts that a route serves: "api.example.com, *.example.com", or "all"."""
+    return ", ".join(route.hosts) or "all"
+
+
+def cost_words(route: Route) -> str:
+    """What a request counts: "5", or "1 for each element of ids in the JSON body, at most 100"."""
+    return str(route.cost) if route.costing is None else route.costing.words
+
+
 def path_words(route: Route) -> str:
-    """How a route reads paths, if not by default: "case-sensitive"; else ""."""
+    """How a route reads and changes paths, if not by default: "case-sensitive"; else ""."""
     words = []
     if route.case_sensitive:
         words.append("case-sensitive")
     if route.keeps_slashes:
         words.append("encoded slashes are part of a segment")
+    if route.rewrite is not None:
+        words.append(route.rewrite.text)
     return ", ".join(words)
 
 
 def upstream_words(policy: Policy, route: Route) -> str:
-    """The upstream of a route: "api (http://127.0.0.1:9000)"."""
+    """The upstream of a route: "api (http://127.0.0.1:9000)", its canary; or that there is none."""
+    if route.respond is not None:
+        return f"none; the gateway answers with {route.respond.status}"
     servers = policy.upstreams[route.upstream].servers
-    listed = ", ".join(f"{server.scheme}://{server.authority}" for server in servers)
-    return f"{route.upstream} ({listed})"
+    listed = ", ".join(server.url for server in servers)
+    canary = "" if route.canary is None else f"; canary: {route.canary.words}"
+    return f"{route.upstream} ({listed}){canary}"
 
 
 def standing_words(limit: Limit, standing: Standing) -> str:

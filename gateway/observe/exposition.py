@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import re
 import resource
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final
 
@@ -28,8 +28,9 @@ from prometheus_client.core import (
 )
 from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
+from prometheus_client.samples import Exemplar as Shown
 
-from gateway.observe.registry import Series, Snapshot
+from gateway.observe.registry import Exemplar, Series, Snapshot
 
 _PROCESS: Final[dict[str, Callable[[Iterable[float]], float]]] = {
     "process_cpu_seconds": sum,
@@ -87,8 +88,9 @@ def _family(series: Series) -> Metric:
     rows = [([str(part) for part in key], value) for key, value in series.values.items()]
     if family.kind == "histogram":
         histogram = HistogramMetricFamily(name, family.text, labels=family.labels)
-        for labels, (*counts, total) in rows:
-            histogram.add_metric(labels, _cumulative(family.bounds, counts), total)
+        exemplars = [series.exemplars.get(key, {}) for key in series.values]
+        for (labels, (*counts, total)), found in zip(rows, exemplars, strict=True):
+            histogram.add_metric(labels, _cumulative(family.bounds, counts, found), total)
         return histogram
     if family.kind == "info":
         info = InfoMetricFamily(name, family.text, labels=family.labels)
@@ -96,19 +98,29 @@ def _family(series: Series) -> Metric:
             info.add_metric(labels, {})
         return info
     kind = CounterMetricFamily if family.kind == "counter" else GaugeMetricFamily
-    found = kind(name, family.text, labels=family.labels)
+    shown = kind(name, family.text, labels=family.labels)
     for labels, (value,) in rows:
-        found.add_metric(labels, value)
-    return found
+        shown.add_metric(labels, value)
+    return shown
 
 
-def _cumulative(bounds: Sequence[float], counts: Sequence[float]) -> list[tuple[str, float]]:
-    """Each bound, and the number of values that are not above it, for the exposition."""
-    found: list[tuple[str, float]] = []
+def _cumulative(
+    bounds: Sequence[float], counts: Sequence[float], exemplars: Mapping[int, Exemplar]
+) -> list[tuple[str, float] | tuple[str, float, Shown]]:
+    """Each bound, and the number of values that are not above it, for the exposition.
+
+    exemplars: by the bucket's index; only OpenMetrics shows them
+    """
+    found: list[tuple[str, float] | tuple[str, float, Shown]] = []
     so_far = 0.0
-    for bound, count in zip((*bounds, "+Inf"), counts, strict=True):
+    for index, (bound, count) in enumerate(zip((*bounds, "+Inf"), counts, strict=True)):
         so_far += count
-        found.append((str(bound), so_far))
+        if (exemplar := exemplars.get(index)) is None:
+            found.append((str(bound), so_far))
+        else:
+            labels = {"trace_id": exemplar.trace_id}
+            shown = Shown(labels, exemplar.value, exemplar.at_s)
+            found.append((str(bound), so_far, shown))
     return found
 
 

@@ -11,9 +11,12 @@ from __future__ import annotations
 import json
 import logging
 import math
+import os
 import re
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
+
+from gateway.observe.colours import Colour, has_colours, paint
 
 REDACTED: Final = "[redacted]"
 
@@ -52,6 +55,12 @@ _USER: Final = re.compile(r"://[^/:@]*:")
 _KEY_IN_PATH: Final = re.compile(r"gwk(?:_|%5[Ff])[^/]*")
 
 _LEVELS: Final = ("debug", "info", "warning", "error")
+_LEVEL_COLOURS: Final[dict[str, Colour]] = {
+    "DEBUG": "dim",
+    "WARNING": "yellow",
+    "ERROR": "red",
+    "CRITICAL": "red",
+}
 #: The attributes of every record; all others are extra fields.
 _STANDARD: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -64,7 +73,9 @@ def configure(level: str, stream: TextIO) -> None:
     if level not in _LEVELS:
         raise ValueError(f"log level {level!r}: expected one of {', '.join(_LEVELS)}")
     handler = _Handler(stream)
-    handler.setFormatter(_PlainLines() if stream.isatty() else _JsonLines())
+    is_terminal = stream.isatty()
+    lines = _PlainLines(has_colours(stream, os.environ)) if is_terminal else _JsonLines()
+    handler.setFormatter(lines)
     root = logging.getLogger()
     for earlier in [found for found in root.handlers if isinstance(found, _Handler)]:
         root.removeHandler(earlier)
@@ -151,16 +162,21 @@ class _PlainLines(_Redacting):
     """For a terminal: time, level, logger, message, extra fields; a traceback below, indented.
 
     The indentation distinguishes the lines of a traceback from log lines.
+
+    colours: the level has a colour
     """
+
+    def __init__(self, colours: bool) -> None:
+        super().__init__()
+        self._colours = colours
 
     def format(self, record: logging.LogRecord) -> str:
         extras = "".join(f"  {name}={value}" for name, value in self.extras(record).items())
-        line = (
-            f"{self.time(record):%H:%M:%S} {record.levelname:<7} {redact(record.name)}: "
-            f"{self.message(record)}{extras}"
-        )
-        trace = self.trace(record)
-        return "\n    ".join(_printable(part) for part in (line, *trace.split("\n")) if part)
+        level = f"{record.levelname:<7}"
+        line = f"{redact(record.name)}: {self.message(record)}{extras}"
+        parts = (_printable(part) for part in (line, *self.trace(record).split("\n")) if part)
+        shown = paint(level, _LEVEL_COLOURS.get(record.levelname)) if self._colours else level
+        return f"{self.time(record):%H:%M:%S} {shown} " + "\n    ".join(parts)
 
 
 def _redacted_field(name: str, value: Any) -> object:

@@ -11,15 +11,21 @@ single number that is an attribute, or is computed, use `registry.number`.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Collection
-from typing import Final, Literal
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, Literal, get_args
 
-from gateway.observe.registry import Family, Registry, Snapshot
+from gateway.observe.registry import Exemplar, Family, Registry, Snapshot
 
 Source = Literal["gateway", "upstream"]
 Outcome = Literal["admitted", "near", "limited", "shadow", "local"]
+Comparison = Literal["both_admit", "only_enforced_refuses", "only_candidate_refuses", "both_refuse"]
 Side = Literal["downstream", "upstream"]
 
+#: By two bits: 1, the limit refuses; 2, its candidate does.
+COMPARISONS: Final[tuple[Comparison, ...]] = get_args(Comparison)
+
+#: The name of the metric that compares limits with their candidates.
+CANDIDATES: Final = "limit_candidate"
 _METHODS: Final = frozenset(
     ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "CONNECT", "TRACE")
 )
@@ -46,6 +52,7 @@ class Metrics:
     fallback_active:    decisions are made without the store
     access_log_dropped: lines of the access log that could not be written
     usage_dropped:      requests that are not in the usage, because its table was full
+    traces_dropped:     returns the number of requests whose spans were not exported
     """
 
     def __init__(self, version: str) -> None:
@@ -54,12 +61,14 @@ class Metrics:
         self.fallback_active = False
         self.access_log_dropped = 0
         self.usage_dropped = 0
+        self.traces_dropped: Callable[[], int] = lambda: 0
         self._shed = 0
         registry = self._registry = Registry()
         self._routes: frozenset[str] = frozenset()
         self._left: frozenset[str] = frozenset()
         self._policy_hash = ""
         self._policy_loaded_s = 0.0
+        self._policy_faulty = False
 
         # -- traffic
         self._requests = registry.counter(
@@ -79,6 +88,11 @@ class Metrics:
             "upstream",
             _EXCHANGE_S,
         )
+        self._canaries = registry.counter(
+            "canary_requests",
+            "Requests of routes with a canary, by the upstream that they were for.",
+            *("route", "upstream", "code"),
+        )
         self._overhead = registry.histogram(
             "overhead_seconds",
             "The gateway's own time: the duration of a request less that of the upstream.",
@@ -94,6 +108,9 @@ class Metrics:
             "Client connections that were closed because all together buffered too much.",
             lambda: self._shed,
         )
+        self._retries = registry.counter(
+            "retries", "Requests that were sent to an upstream again, by why.", "route", "cause"
+        )
         self._refusals = registry.counter("refusals", "Refusals by the gateway.", "reason")
         self._auth_failures = registry.counter(
             "auth_failures", "Requests without a valid key.", "reason"
@@ -103,6 +120,11 @@ class Metrics:
             "ratelimit_decisions",
             "Decisions of limits: admitted, near (above 80 %), limited, shadow, or local.",
             *("limit", "plan", "decision"),
+        )
+        self._compared = registry.counter(
+            CANDIDATES,
+            "Requests by what a limit and its candidate decide.",
+            *("limit", "outcome"),
         )
         self._checks = registry.histogram(
             "ratelimit_check_duration_seconds",
@@ -148,6 +170,13 @@ class Metrics:
         self._reloads.update({("success",): 0, ("refused",): 0})
         registry.number(
             "gauge",
+            "policy_faulty",
+            "1 while the policy files have faults, and the previous policy is in effect.",
+            lambda: int(self._policy_faulty),
+            merge="max",
+        )
+        registry.number(
+            "gauge",
             "policy_last_reload_success_timestamp_seconds",
             "When the policy in effect was loaded, in Unix time.",
             lambda: self._policy_loaded_s or None,
@@ -163,6 +192,17 @@ class Metrics:
             *("upstream", "server"),
             merge="min",
         )
+        self._lookups = registry.counter(
+            "upstream_lookups",
+            "Look-ups of the names of servers, by result: success or failure.",
+            *("server", "result"),
+        )
+        self._expiry = registry.gauge(
+            "certificate_expiry_timestamp_seconds",
+            "When a certificate of the gateway expires, in Unix time.",
+            *("setting", "file"),
+            merge="min",
+        )
         registry.number(
             "counter",
             "access_log_dropped_lines",
@@ -174,6 +214,12 @@ class Metrics:
             "usage_dropped_requests",
             "Requests that are missing in the usage, because too many different ones waited.",
             lambda: self.usage_dropped,
+        )
+        registry.number(
+            "counter",
+            "traces_dropped_requests",
+            "Sampled requests whose spans were not exported to the collector.",
+            lambda: self.traces_dropped(),  # noqa: PLW0108 - it is replaced later
         )
         registry.add(
             Family("info", "build", "The version of the gateway.", ("version",), "max"),
@@ -213,9 +259,33 @@ class Metrics:
         histogram.counts[bisect_left(histogram.bounds, duration_s)] += 1
         histogram.total += duration_s
 
+    def canary_ended(self, route: str, upstream: str, status: int) -> None:
+        """A request of a route with a canary has ended. upstream: which of the two it was for"""
+        self._canaries[route, upstream, status] += 1
+
+    def exemplify(
+        self,
+        route: str,
+        duration_s: float,
+        upstream: str | None,
+        upstream_s: float | None,
+        trace_id: str,
+        at_s: float,
+    ) -> None:
+        """Make a sampled request that has ended the exemplar of its buckets; as for `ended`."""
+        self._durations[route or "none"].exemplify(Exemplar(trace_id, duration_s, at_s))
+        if upstream is not None and upstream_s is not None:
+            self._upstreams[upstream].exemplify(Exemplar(trace_id, upstream_s, at_s))
+            duration_s = max(duration_s - upstream_s, 0.0)
+        self._overhead.exemplify(Exemplar(trace_id, duration_s, at_s))
+
     def decided(self, limit: str, plan: str, outcome: Outcome) -> None:
         """A limit took part in a decision. near: admitted, above 80 %; local: without the store"""
         self._decisions[limit, plan, outcome] += 1
+
+    def compared(self, limit: str, outcome: Comparison) -> None:
+        """A limit and its candidate took part in a decision."""
+        self._compared[limit, outcome] += 1
 
     def checked(self, batch: int, duration_s: float) -> None:
         """The store decided a batch of this many checks."""
@@ -229,6 +299,10 @@ class Metrics:
     def limit_warned(self, limit: str, plan: str, level: int) -> None:
         """A counter is near its limit, or at it. level: 80 or 100, in percent"""
         self._warnings[limit, plan, level] += 1
+
+    def retried(self, route: str, cause: str) -> None:
+        """A request was sent to its upstream again. cause: a `forwarding.Cause`"""
+        self._retries[route, cause] += 1
 
     def refused(self, reason: str) -> None:
         """The gateway refused a request. reason: that of the refusal"""
@@ -253,6 +327,7 @@ class Metrics:
         self._reloads[("success",)] += 1
         self._policy_hash = policy_hash
         self._policy_loaded_s = now_s
+        self._policy_faulty = False
         current = frozenset(routes)
         self._left = (self._left | self._routes) - current
         self._routes = current
@@ -261,6 +336,7 @@ class Metrics:
     def policy_reload_failed(self) -> None:
         """A policy has faults; the previous one stays in effect."""
         self._reloads[("refused",)] += 1
+        self._policy_faulty = True
 
     def upstream_health(self, upstream: str, server: str, healthy: bool | None) -> None:
         """Set the health of a server; None: the upstream no longer has it, drop its series."""
@@ -268,6 +344,21 @@ class Metrics:
             self._health.pop((upstream, server), None)
         else:
             self._health[upstream, server] = int(healthy)
+
+    def looked_up(self, server: str, result: Literal["success", "failure"]) -> None:
+        """The name of a server was looked up."""
+        self._lookups[server, result] += 1
+
+    def lookups_ended(self, server: str) -> None:
+        """The policy no longer has this server: drop its series."""
+        for key in [key for key in self._lookups if key[0] == server]:
+            del self._lookups[key]
+
+    def certificates_expire(self, ends: Mapping[tuple[str, str], int]) -> None:
+        """Set when each certificate expires, in Unix seconds, by setting and file; no others."""
+        self._expiry.clear()
+        for key, end_s in ends.items():
+            self._expiry[key] = end_s
 
     # -- when metrics are read ---------------------------------------------------------------------
 
@@ -280,5 +371,6 @@ class Metrics:
     def _drop_series(self) -> None:
         for route in self._left & self._durations.keys():
             del self._durations[route]
-        for key in [key for key in self._requests if key[0] in self._left]:
-            del self._requests[key]
+        for series in (self._requests, self._retries, self._canaries):
+            for key in [key for key in series if key[0] in self._left]:
+                del series[key]

@@ -11,9 +11,9 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import defaultdict
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal, NamedTuple
 
 Kind = Literal["counter", "gauge", "histogram", "info"]
 #: How the values of several workers are merged.
@@ -21,6 +21,18 @@ Merge = Literal["sum", "max", "min"]
 Labels = tuple[str | int, ...]
 #: By labels: one number, or for a histogram the number in each bucket and then the sum.
 Values = Mapping[Labels, tuple[float, ...]]
+
+
+class Exemplar(NamedTuple):
+    """A value in a bucket, and its request's trace. trace_id: in hexadecimal; at_s: Unix time"""
+
+    trace_id: str
+    value: float
+    at_s: float
+
+
+#: By labels: of each bucket that has one, the latest.
+Exemplars = Mapping[Labels, Mapping[int, Exemplar]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,27 +49,30 @@ class Family:
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A metric and its values at one time."""
+    """A metric and its values at one time. exemplars: of a histogram"""
 
     family: Family
     values: Values
+    exemplars: Exemplars = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
     """All metrics at one time. routes: those of the policy in effect, whose series are kept"""
 
-    series: tuple[Series, ...]
+    series: tuple[Series, ...] = ()
     routes: frozenset[str] = frozenset()
 
 
 class Histogram:
     """The number of values in each bucket (the last: above all bounds), and their sum."""
 
-    __slots__ = ("bounds", "counts", "total")
+    __slots__ = ("bounds", "counts", "exemplars", "total")
 
     def __init__(self, bounds: tuple[float, ...]) -> None:
         self.bounds = bounds
+        #: None: there are none.
+        self.exemplars: dict[int, Exemplar] | None = None
         self.counts = [0] * (len(bounds) + 1)
         self.total = 0.0
 
@@ -65,23 +80,43 @@ class Histogram:
         self.counts[bisect_left(self.bounds, value)] += 1
         self.total += value
 
+    def exemplify(self, exemplar: Exemplar) -> None:
+        """Set the exemplar of its value's bucket."""
+        if self.exemplars is None:
+            self.exemplars = {}
+        self.exemplars[bisect_left(self.bounds, exemplar.value)] = exemplar
+
     def values(self) -> tuple[float, ...]:
         return (*self.counts, self.total)
+
+
+def _none() -> Exemplars:
+    return {}
 
 
 class Registry:
     """The metrics of one worker, each with a function that returns its values."""
 
     def __init__(self) -> None:
-        self._sources: list[tuple[Family, Callable[[], Values]]] = []
+        self._sources: list[tuple[Family, Callable[[], Values], Callable[[], Exemplars]]] = []
 
     def snapshot(self, routes: frozenset[str] = frozenset()) -> Snapshot:
         """All metrics as they are now; about a millisecond with 1,000 routes."""
-        return Snapshot(tuple(Series(family, values()) for family, values in self._sources), routes)
+        return Snapshot(
+            tuple(
+                Series(family, values(), exemplars()) for family, values, exemplars in self._sources
+            ),
+            routes,
+        )
 
-    def add(self, family: Family, values: Callable[[], Values]) -> None:
+    def add(
+        self,
+        family: Family,
+        values: Callable[[], Values],
+        exemplars: Callable[[], Exemplars] = _none,
+    ) -> None:
         """Add a metric whose values are computed for each snapshot."""
-        self._sources.append((family, values))
+        self._sources.append((family, values, exemplars))
 
     def counter(
         self, name: str, text: str, *labels: str, merge: Merge = "sum"
@@ -120,7 +155,9 @@ class Registry:
         """Add a histogram without labels."""
         histogram = Histogram(bounds)
         family = Family("histogram", name, text, (), "sum", bounds)
-        self.add(family, lambda: {(): histogram.values()})
+        self.add(
+            family, lambda: {(): histogram.values()}, lambda: _exemplars({(): histogram}.items())
+        )
         return histogram
 
     def histograms(
@@ -129,5 +166,14 @@ class Registry:
         """Add histograms; returns a dict of them by the value of the label."""
         histograms = defaultdict[str, Histogram](lambda: Histogram(bounds))
         family = Family("histogram", name, text, (label,), "sum", bounds)
-        self.add(family, lambda: {(key,): each.values() for key, each in histograms.items()})
+        self.add(
+            family,
+            lambda: {(key,): each.values() for key, each in histograms.items()},
+            lambda: _exemplars(((key,), each) for key, each in histograms.items()),
+        )
         return histograms
+
+
+def _exemplars(histograms: Iterable[tuple[Labels, Histogram]]) -> Exemplars:
+    """Copies of those that have any."""
+    return {labels: dict(each.exemplars) for labels, each in histograms if each.exemplars}

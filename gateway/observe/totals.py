@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable
 from itertools import chain
 from typing import Final
 
-from gateway.observe.registry import Family, Labels, Merge, Series, Snapshot, Values
+from gateway.observe.registry import Exemplar, Family, Labels, Merge, Series, Snapshot, Values
 
 _MERGES: Final[dict[Merge, Callable[[float, float], float]]] = {
     "sum": operator.add,
@@ -53,10 +53,25 @@ class Totals:
         for slot in sorted(self._latest.keys() | self._carried.keys()):
             for family, values in self._of(slot).values():
                 _merge(merged, family, values, family.merge)
+        exemplars = self._exemplars()
         return Snapshot(
-            tuple(Series(family, values) for family, values in merged.values()),
+            tuple(
+                Series(family, values, exemplars.get(family.name, {}))
+                for family, values in merged.values()
+            ),
             self._current_routes(),
         )
+
+    def _exemplars(self) -> dict[str, dict[Labels, dict[int, Exemplar]]]:
+        """The latest of running workers, by the metric's name, labels and bucket."""
+        latest: dict[str, dict[Labels, dict[int, Exemplar]]] = {}
+        for series in chain.from_iterable(each.series for each in self._latest.values()):
+            for labels, exemplars in series.exemplars.items():
+                known = latest.setdefault(series.family.name, {}).setdefault(labels, {})
+                for bucket, exemplar in exemplars.items():
+                    if bucket not in known or known[bucket].at_s < exemplar.at_s:
+                        known[bucket] = exemplar
+        return latest
 
     def _of(self, slot: int) -> _Table:
         """The metrics of one slot, including ended workers."""

@@ -5,31 +5,46 @@ Only certain errors are faults. An unusual limit may be intended.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
+from gateway.domain.conflicts import conflicts, unreachable
 from gateway.domain.limits import Limit
-from gateway.domain.policy import AUTH_VERIFY, FAILED_AUTH
+from gateway.domain.meets import limits_for
+from gateway.domain.policy import AUTH_VERIFY, FAILED_AUTH, Plan
 from gateway.domain.route import Route
-from gateway.domain.routes import OWN_ROUTES, RouteTable, conflicts, fold, unreachable
-from gateway.policies.faults import one_of, quoted, suggestion
-from gateway.policies.limits import PlanEntry
+from gateway.domain.routes import OWN_ROUTES, RouteTable, fold
+from gateway.policies.faults import escaped, one_of, quoted, suggestion
+from gateway.policies.limits import PLAN_LIMIT, PlanEntry
 from gateway.policies.routes import RouteEntry
 from gateway.policies.values import Value
 
-PLAN_LIMIT: Final = "plan"
+#: The names of the policy's own limits, which no other limit can have.
+_TAKEN: Final = {
+    FAILED_AUTH.name: "the limit on failed attempts has it",
+    AUTH_VERIFY.name: "the limit on /v1/auth/verify has it",
+}
 #: A request is matched before it is authenticated, and up to six times if its path can be read in
 #: several ways; a step takes 0.1 us. The thousand routes of GitHub's API take 15 steps.
 MOST_STEPS: Final = 128
+#: The most segments of all patterns with ** in the middle. They are matched at once, in at most a
+#: step of 0.1 to 0.3 us for each segment of a path: with more, these steps would take longer.
+MOST_GAPPED: Final = 2_048
+#: The longest pattern that a fault suggests.
+_MOST_SUGGESTED: Final = 200
 
 
 def check_upstreams(routes: Sequence[RouteEntry], upstreams: Collection[str]) -> None:
-    """Every route's upstream exists."""
+    """Every route's upstream exists, and its canary's, which is another one."""
     for entry in routes:
-        at = entry.given.get("upstream")
-        if at is not None and at.is_text and at.node.value not in upstreams:
-            name = str(at.node.value)
-            at.add_fault(f"{one_of(upstreams)}{suggestion(name, upstreams)}")
+        for at in (entry.given.get("upstream"), entry.canary_at):
+            if at is not None and at.is_text and at.node.value not in upstreams:
+                name = str(at.node.value)
+                at.add_fault(f"{one_of(upstreams)}{suggestion(name, upstreams)}")
+        route, at = entry.route, entry.canary_at
+        canary = None if route is None else route.canary
+        if route and canary and at is not None and canary.upstream == route.upstream != "":
+            at.add_fault("another upstream than the route's")
 
 
 def check_overrides(plans: Sequence[PlanEntry], routes: Sequence[RouteEntry]) -> None:
@@ -39,9 +54,15 @@ def check_overrides(plans: Sequence[PlanEntry], routes: Sequence[RouteEntry]) ->
         if entry.route is None or entry.route.auth == "key":
             names.update(dict.fromkeys((entry.name, *_limit_names(entry))))
     names.pop(PLAN_LIMIT, None)
+    renamed = {was: entry.name for entry in routes if entry.route for was in entry.route.was}
+    for entry in routes:
+        for limit in entry.route.limits if entry.route else ():
+            renamed.update(dict.fromkeys(limit.was, limit.name))
     for plan in plans:
         for name, at in plan.overrides_at.items():
-            if name not in names:
+            if name in renamed:
+                at.add_fault(f"{renamed[name]!r}, its name now", quoted(name))
+            elif name not in names:
                 at.add_fault(f"{one_of(names)}{suggestion(name, names)}", quoted(name))
 
 
@@ -50,15 +71,18 @@ def check_routes(routes: Sequence[RouteEntry]) -> None:
     entries = {entry.name: entry for entry in routes}
     readable = [entry.route for entry in routes if entry.route is not None]
     conflicting: set[str] = set()
-    for first, second, example, same in conflicts(readable):
+    for first, second, example, third, same in conflicts(readable):
         if same and second.name in conflicting:
             continue  # of three equal routes, the third would have a fault for both others
         conflicting |= {first.name, second.name}
         rule = "another pattern" if same else "one of the two to be more specific"
+        if third and len(third) <= _MOST_SUGGESTED:
+            rule += f", or a third route {escaped(third)}"
         if same and first.segments != second.segments:
             rule += ", as letter case matters only if both are case_sensitive"
+        host = next((f" on {host}" for host in second.hosts if host in first.hosts), "")
         entries[second.name].given["match"].add_fault(
-            f"{rule}: routes.{first.name} ({first.where}) matches {example} too",
+            f"{rule}: routes.{first.name} ({first.where}) matches {escaped(example)}{host} too",
             quoted(f"{second.pattern}"),
         )
     for route in unreachable(readable):
@@ -66,16 +90,22 @@ def check_routes(routes: Sequence[RouteEntry]) -> None:
             entries[route.name].given["match"].add_fault(_why_unreachable(route))
 
 
-def check_steps(routes: Value, table: RouteTable) -> None:
+def check_steps(routes: Value, tables: Collection[RouteTable]) -> None:
     """Matching a request does not take long.
 
-    routes: the value of the key `routes`
+    routes: the value of the key `routes`; tables: those of all hosts
     """
-    steps = table.most_steps()
+    steps = max(table.most_steps() for table in tables)
+    gapped_segments = max(table.gapped_segments for table in tables)
     if steps > MOST_STEPS:
         routes.add_fault(
             f"at most {MOST_STEPS}: fewer places where one route has * and another a name",
             f"routes that need up to {steps} steps to match a request",
+        )
+    if gapped_segments > MOST_GAPPED:
+        routes.add_fault(
+            f"at most {MOST_GAPPED}",
+            f"{gapped_segments} segments in all patterns with ** in the middle",
         )
 
 
@@ -93,8 +123,68 @@ def check_limits(routes: Sequence[RouteEntry], plans: Sequence[PlanEntry]) -> No
         if entry.route is not None:
             _check_names(entry, entry.route)
             _check_public(entry, entry.route)
-            _check_cost(entry, entry.route)
+            _check_cost(entry, entry.route, [one.plan for one in plans if one.plan is not None])
             _check_idle(entry, entry.route, overridden)
+
+
+def check_plans(plans: Sequence[PlanEntry], routes: Sequence[RouteEntry]) -> None:
+    """The names of a plan's limits are no other limit's, and no route's: keys override by name."""
+    taken = {PLAN_LIMIT: "the plan's rate has it", **_TAKEN}
+    for entry in routes:
+        for name in _limit_names(entry):
+            taken.setdefault(name, f"a limit of routes.{entry.name} has it")
+        taken[entry.name] = f"routes.{entry.name} has it"
+    for plan in plans:
+        own: set[str] = set()
+        for limit, at in plan.more:
+            reason = taken.get(limit.name) or "another limit of this plan has it"
+            if limit.name in taken or limit.name in own:
+                at.add_fault(f"another name: {reason}", f"a limit named {limit.name!r}")
+            own.add(limit.name)
+
+
+def check_renames(plans: Sequence[PlanEntry], routes: Sequence[RouteEntry]) -> None:
+    """An earlier name is that of one thing only, and nothing has it now."""
+    plan_names = {plan.name: plan.plan.was if plan.plan else () for plan in plans}
+    _check_earlier("plan", plan_names, {plan.name: plan.at for plan in plans})
+    _check_earlier(
+        "route",
+        {entry.name: entry.route.was if entry.route else () for entry in routes},
+        {entry.name: entry.at for entry in routes},
+    )
+    limits: dict[str, tuple[str, ...]] = dict.fromkeys((PLAN_LIMIT, *_TAKEN), ())
+    places: dict[str, Value] = {}
+    of_routes = [
+        pair
+        for entry in routes
+        if entry.route is not None
+        for pair in zip(entry.route.limits, entry.limits_at, strict=True)
+    ]
+    for limit, at in (*of_routes, *(pair for plan in plans for pair in plan.more)):
+        if limits.setdefault(limit.name, limit.was) != limit.was:
+            at.add_fault(
+                f"the same `was` wherever a limit is named {limit.name!r}, as they share counters",
+                f"was: {list(limit.was)}",
+            )
+        places.setdefault(limit.name, at)
+    _check_earlier("limit", limits, places)
+
+
+def _check_earlier(
+    what: str, earlier: Mapping[str, Sequence[str]], places: Mapping[str, Value]
+) -> None:
+    """earlier: by name, the earlier names"""
+    taken: dict[str, str] = {}
+    for name, was in earlier.items():
+        for old in was:
+            if old in earlier:
+                places[name].add_fault(
+                    f"earlier names that no {what} has now", f"was: {old}, and a {what} {old!r}"
+                )
+            elif taken.setdefault(old, name) != name:
+                places[name].add_fault(
+                    f"earlier names of one {what}", f"was: {old}, as {taken[old]!r} has it"
+                )
 
 
 def _limit_names(entry: RouteEntry) -> list[str]:
@@ -102,10 +192,7 @@ def _limit_names(entry: RouteEntry) -> list[str]:
 
 
 def _check_names(entry: RouteEntry, route: Route) -> None:
-    taken = {
-        FAILED_AUTH.name: "the limit on failed attempts has it",
-        AUTH_VERIFY.name: "the limit on /v1/auth/verify has it",
-    }
+    taken = dict(_TAKEN)
     if route.plan_limits and route.auth == "key":
         taken[PLAN_LIMIT] = "the plan's own limit has it"
     for limit, at in zip(route.limits, entry.limits_at, strict=True):
@@ -129,13 +216,31 @@ def _check_public(entry: RouteEntry, route: Route) -> None:
             entry.given[key].add_fault(f"no {key}, as auth: none uses no key")
 
 
-def _check_cost(entry: RouteEntry, route: Route) -> None:
-    for limit in route.limits:
-        # One request is one lease, at any cost.
-        if not limit.is_leased and route.cost > limit.peak:
-            entry.given["cost"].add_fault(
-                f"at most {limit.peak}: more is never admitted by its limit {limit.name!r}"
-            )
+def _check_cost(entry: RouteEntry, route: Route, plans: Sequence[Plan]) -> None:
+    """No limit of a request is below what the request may cost: it would refuse it for ever."""
+    at = entry.given.get("cost")
+    if at is None:
+        return
+    own = {limit.name: limit for limit in route.limits}
+    met: dict[tuple[str, int], str] = {}
+    if route.auth == "key" and plans:
+        for plan in plans:
+            for limit in _refusing(limits_for(plan, route, {}), route.most_cost):
+                of_route = own.get(limit.name)
+                is_own = of_route is not None and of_route.peak == limit.peak
+                whose = "its limit" if is_own else f"plan {plan.name}'s limit"
+                met.setdefault((limit.name, limit.peak), f"{whose} {limit.name!r}")
+    else:
+        for limit in _refusing(route.limits, route.most_cost):
+            met[limit.name, limit.peak] = f"its limit {limit.name!r}"
+    found = None if route.costing is None else f"max: {route.most_cost}"
+    for (_, peak), whose in met.items():
+        at.add_fault(f"at most {peak}: more is never admitted by {whose}", found)
+
+
+def _refusing(limits: Iterable[Limit], cost: int) -> list[Limit]:
+    """Those that never admit a request of this cost."""
+    return [one for one in limits if not one.shadow and not one.ever_admits(cost)]
 
 
 def _check_idle(entry: RouteEntry, route: Route, overridden: Collection[str]) -> None:
@@ -149,16 +254,21 @@ def _check_idle(entry: RouteEntry, route: Route, overridden: Collection[str]) ->
         for other, _ in fixed:
             if other is limit or other.shadow or other.per != limit.per:
                 continue
-            sliding = limit.rules.slotted
-            # A rate counts its window and one more slot.
-            width_us = limit.window_us + (limit.slot_us if sliding else 0)
-            most = most_admitted(other, width_us, sliding=sliding)
+            most = most_in_window(other, limit)
             if limit.burst is None and most < limit.amount:
                 at.add_fault(
                     f"at most {most}: the limit {other.name!r} never admits more in that time",
                     f"{limit.name!r} with {limit.amount}",
                 )
                 break
+
+
+def most_in_window(other: Limit, limit: Limit) -> int:
+    """The most that the other limit admits in the time in which this one counts."""
+    sliding = limit.rules.slotted
+    # A rate counts its window and one more slot.
+    width_us = limit.window_us + (limit.slot_us if sliding else 0)
+    return most_admitted(other, width_us, sliding=sliding)
 
 
 def most_admitted(limit: Limit, width_us: int, *, sliding: bool) -> int:

@@ -8,14 +8,14 @@ size of expanded aliases is measured before the tree is read.
 
 from __future__ import annotations
 
-import hashlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 import yaml
 
+from gateway.domain.policy_files import MOST_TEXT_BYTES, FilesHash, Texts, is_file_name
 from gateway.files import read_regular
 from gateway.policies.faults import Fault
 
@@ -27,7 +27,7 @@ MAX_VALUES: Final = 500_000
 #: The most levels. A policy has eight.
 MAX_DEPTH: Final = 64
 
-_Loader: type[yaml.SafeLoader] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+LOADER: Final[type[yaml.SafeLoader]] = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +43,14 @@ class Documents:
     """A whole folder. complete: all files could be read, so missing keys are really missing
 
     names: ("gateway.yaml", …); hash: of names and contents, 16 hexadecimal digits
+    texts: those of all files; None: they are too large to be kept, or a file has a fault
     """
 
     documents: tuple[Document, ...]
     faults: tuple[Fault, ...]
     names: tuple[str, ...]
     hash: str
+    texts: Texts | None = None
 
     @property
     def complete(self) -> bool:
@@ -80,30 +82,67 @@ def read_documents(folder: Path) -> Documents:
     if not paths:
         fault = Fault(str(folder), 0, "", "no *.yaml file", "at least one policy file")
         return Documents((), (fault,), (), "")
-    digest = hashlib.sha256()
-    documents: list[Document] = []
-    faults: list[Fault] = []
-    room = MAX_VALUES
+    return read_files(paths)
+
+
+def read_files(paths: Iterable[Path]) -> Documents:
+    """Read these files. One that cannot be read is a fault; the others are read anyway."""
+    return _documents(_read(paths))
+
+
+def documents_of(folder: Path, texts: Texts) -> Documents:
+    """The documents of texts, as if they were the files of this folder."""
+    return _documents((folder / name, texts[name].encode()) for name in sorted(texts))
+
+
+def _read(paths: Iterable[Path]) -> Iterator[tuple[Path, bytes | OSError]]:
+    """Each file and its content, or why it could not be read; one at a time."""
     for path in paths:
         try:
-            content = read_regular(path, MAX_BYTES)
+            yield path, read_regular(path, MAX_BYTES)
         except OSError as exc:
-            faults.append(
-                Fault(str(path), 0, "", f"an unreadable file ({exc.strerror})", "a policy file")
-            )
+            yield path, exc
+
+
+def _documents(contents: Iterable[tuple[Path, bytes | OSError]]) -> Documents:
+    digest, kept = FilesHash(), _KeptTexts()
+    documents: list[Document] = []
+    faults: list[Fault] = []
+    names: list[str] = []
+    room = MAX_VALUES
+    for path, content in contents:
+        name, file = path.name, str(path)
+        names.append(name)
+        if isinstance(content, OSError):
+            found = f"an unreadable file ({content.strerror})"
+            faults.append(Fault(file, 0, "", found, "a YAML file"))
             continue
-        # With lengths, since different files may have the same concatenation.
-        digest.update(f"{path.name}\0{len(content)}\0".encode(errors="surrogateescape"))
-        digest.update(content)
-        result = _parse(str(path), content, room)
+        digest.add(name, content)
+        result = _parse(file, content, room)
         if isinstance(result, Fault):
             faults.append(result)
         else:
             document, count = result
             documents.append(document)
             room -= count
-    names = tuple(path.name for path in paths)
-    return Documents(tuple(documents), tuple(faults), names, digest.hexdigest()[:16])
+            kept.add(name, content)
+    texts = None if faults else kept.texts
+    return Documents(tuple(documents), tuple(faults), tuple(names), digest.text(), texts)
+
+
+class _KeptTexts:
+    """The texts of valid files. texts: None once they are too large, or have an unusual name"""
+
+    def __init__(self) -> None:
+        self.texts: dict[str, str] | None = {}
+        self._room = MOST_TEXT_BYTES
+
+    def add(self, name: str, content: bytes) -> None:
+        self._room -= len(content)
+        if self._room < 0 or not is_file_name(name):
+            self.texts = None
+        if self.texts is not None:
+            self.texts[name] = content.decode()
 
 
 def _parse(file: str, content: bytes, room: int) -> tuple[Document, int] | Fault:
@@ -115,7 +154,7 @@ def _parse(file: str, content: bytes, room: int) -> tuple[Document, int] | Fault
         return Fault(file, line, "", f"the byte 0x{content[exc.start]:02x}", "text in UTF-8")
     try:
         _bound(text, room)
-        root = yaml.compose(text, Loader=_Loader)
+        root = yaml.compose(text, Loader=LOADER)
         count = 0 if root is None else _weigh(root, {}, room)[0]
     except yaml.YAMLError as exc:
         return _syntax_fault(file, text, exc)
@@ -137,13 +176,15 @@ def _syntax_fault(file: str, text: str, exc: yaml.YAMLError) -> Fault:
         problem, expected = "a tab before a value or a key", "spaces"
     if "alias" in (getattr(exc, "context", None) or problem):
         expected += ' (a value that begins with * needs quotes, as in "* /**")'
+    elif mark is not None and text[mark.index : mark.index + 1] == "{":
+        expected += ' (a value with braces needs quotes, as in "GET /items/{id}")'
     return Fault(file, line, "", f"invalid YAML ({problem})", expected)
 
 
 def _bound(text: str, room: int) -> None:
     """Raise _Unusable if it has too many levels or values, before a tree is composed."""
     depth = 0
-    for event in yaml.parse(text, Loader=_Loader):
+    for event in yaml.parse(text, Loader=LOADER):
         if isinstance(event, yaml.NodeEvent):
             room -= 1
             if room < 0:

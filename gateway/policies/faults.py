@@ -40,11 +40,20 @@ class Fault:
 
 
 class PolicyFaults(Exception):
-    """The policy files cannot be used. faults: all their faults, by file and line"""
+    """The policy files cannot be used.
 
-    def __init__(self, faults: Sequence[Fault]) -> None:
+    faults: all their faults, by file and line; used: the other files that they refer to
+    """
+
+    def __init__(self, faults: Sequence[Fault], used: Sequence[str] = ()) -> None:
         super().__init__("\n".join(map(str, faults)))
         self.faults = tuple(faults)
+        self.used = tuple(used)
+
+    def brief(self, where: str = "") -> str:
+        """The first fault, and how many more there are. where: the others are to be seen there"""
+        more = len(self.faults) - 1
+        return f"{self.faults[0]}{f' (and {more} more{where})' if more else ''}"
 
 
 class TooManyFaults(Exception):
@@ -61,6 +70,11 @@ def note(faults: list[Fault], fault: Fault) -> None:
 def quoted(text: str) -> str:
     """A text of a file for a message: on one line, of bounded length."""
     return repr(text if len(text) <= _MAX_QUOTED else text[: _MAX_QUOTED - 1] + "…")
+
+
+def escaped(text: str) -> str:
+    """A text made from parts of a file, for a message: without control characters."""
+    return repr(text)[1:-1]
 
 
 def one_of(known: Iterable[str]) -> str:

@@ -4,20 +4,37 @@ route's list, and `plans`, each with the lines of its overrides for later checks
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
-from gateway.domain.limits import KINDS, LEASE_US, MAX_AMOUNT, Limit, build_rate
+from gateway.domain.limits import (
+    CANDIDATE,
+    KINDS,
+    LEASE_US,
+    MAX_AMOUNT,
+    PERIODS_US,
+    UNITS_US,
+    Limit,
+    build_rate,
+)
 from gateway.domain.patterns import NAME
 from gateway.domain.policy import Plan
 from gateway.policies import fields
+from gateway.policies.faults import quoted
 from gateway.policies.values import Fields, Value
 
 VALUES: Final = (*KINDS, "burst")
-ENTRY: Final = ("name", *VALUES, "per", "mode")
-PLAN: Final = ("rate", "burst", "routes")
+ENTRY: Final = ("name", "was", *VALUES, "in", "from", "per", "mode", "candidate")
+PLAN: Final = ("was", "rate", "burst", "candidate", "limits", "routes")
+#: Earlier names of one thing.
+MOST_RENAMES: Final = 8
+#: The name of a plan's rate.
+PLAN_LIMIT: Final = "plan"
+#: Beside its rate, candidates included.
+MOST_OF_PLAN: Final = 8
 #: The most leases of a limit: each one is stored and renewed, unlike the units of a rate.
 MOST_LEASES: Final = 100_000
 PER_EXPECTED: Final = "key, account, ip or header:NAME"
@@ -67,8 +84,50 @@ def read_rate_and_burst(
         return None
 
 
+def read_short(given: Fields, name: str) -> Limit | None:
+    """The limit of a plan's or route's short form: `rate`, which is given, `burst`, `candidate`."""
+    return _with_candidate(read_rate_and_burst(given, name), given)
+
+
+def with_earlier_names(limit: Limit | None, was: tuple[str, ...]) -> Limit | None:
+    """The limit, and its candidate, with these earlier names."""
+    if limit is None or not was:
+        return limit
+    candidate = limit.candidate
+    if candidate is not None:
+        candidate = replace(candidate, was=tuple(f"{name}{CANDIDATE}" for name in was))
+    return replace(limit, was=was, candidate=candidate)
+
+
+def _with_candidate(limit: Limit | None, given: Fields) -> Limit | None:
+    """The limit with the values under its key `candidate`, which are of the same kind."""
+    if "candidate" not in given:
+        return limit
+    at = given["candidate"]
+    values = at.fields(VALUES)
+    candidate = None if values is None else read_values(at, values, CANDIDATE)
+    if candidate is None or limit is None:
+        return limit
+    if limit.shadow:
+        at.add_fault("no candidate with mode: shadow, as nothing is enforced", "a candidate")
+    if candidate.kind != limit.kind:
+        at.add_fault(f"{limit.kind}, as of the limit itself", candidate.kind)
+        return limit
+    keeps_zone = candidate.rules.calendar and candidate.window_us >= UNITS_US["hour"]
+    candidate = replace(
+        candidate,
+        name=limit.name + CANDIDATE,
+        per=limit.per,
+        shadow=True,
+        zone=limit.zone if keeps_zone else "UTC",
+        billing=limit.billing and candidate.window_us == PERIODS_US["month"],
+        is_candidate=True,
+    )
+    return replace(limit, candidate=candidate)
+
+
 def read_entry(value: Value) -> Limit | None:
-    """One element of a route's `limits`."""
+    """One element of the `limits` of a route or plan."""
     given = value.fields(ENTRY, required=("name",))
     if given is None:
         return None
@@ -77,7 +136,55 @@ def read_entry(value: Value) -> Limit | None:
     mode = given["mode"].choice("enforce", "shadow") if "mode" in given else "enforce"
     # A placeholder for a faulty name, so that faults of the values are found as well.
     limit = read_values(value, given, name or "-", per or "key", mode == "shadow")
-    return None if None in (name, per, mode) else limit
+    zone, billing = _read_calendar(given, limit, per)
+    if limit is not None:
+        limit = replace(limit, zone=zone or "UTC", billing=billing)
+    limit = with_earlier_names(_with_candidate(limit, given), read_was(given, name or "-"))
+    return None if None in (name, per, mode, zone) else limit
+
+
+def _read_calendar(given: Fields, limit: Limit | None, per: str | None) -> tuple[str | None, bool]:
+    """The time zone of a quota, and whether its months begin on the account's billing day."""
+    zone = given["in"].parsed(fields.read_zone, fields.ZONE_EXPECTED) if "in" in given else "UTC"
+    is_short = limit is not None and limit.window_us < UNITS_US["hour"]
+    if limit is not None and "in" in given and (is_short or not limit.rules.calendar):
+        given["in"].add_fault("in only with a quota per hour, day, week or month")
+    billing = "from" in given and given["from"].choice("account") is not None
+    if billing and limit is not None:
+        if not limit.rules.calendar or limit.unit != "month":
+            given["from"].add_fault("from: account only with a quota per month")
+        elif per not in {None, "key", "account"}:
+            given["from"].add_fault("from: account only with per: key or per: account")
+    return zone, billing
+
+
+def read_was(given: Fields, name: str) -> tuple[str, ...]:
+    """The earlier names of something: `was: old`, or `was: [oldest, old]`."""
+    if "was" not in given:
+        return ()
+    value = given["was"]
+    if value.is_text:
+        items = [value]
+    else:
+        items = list(value.items("a name, or a list of names") or ())
+        if len(items) > MOST_RENAMES:
+            value.add_fault(f"at most {MOST_RENAMES}", f"{len(items)} names")
+    names = [item.matching(NAME, NAME_EXPECTED) for item in items]
+    for item, was in zip(items, names, strict=True):
+        if was == name or (was is not None and names.count(was) > 1):
+            item.add_fault("an earlier name, each once", quoted(was))
+    return tuple(was for was in names if was is not None)
+
+
+def read_entries(value: Value, most: int) -> list[tuple[Limit, Value]]:
+    """The limits of a list, each as read and as written, without faulty ones."""
+    entries = value.items("a list of limits") or ()
+    read = [(read_entry(entry), entry) for entry in entries]
+    candidates = sum(limit is not None and limit.candidate is not None for limit, _ in read)
+    if len(entries) + candidates > most:
+        found = f"{len(entries)} limits" + (f" and {candidates} candidates" if candidates else "")
+        value.add_fault(f"at most {most}{', candidates included' if candidates else ''}", found)
+    return [(limit, written) for limit, written in read if limit is not None]
 
 
 def read_override(value: Value, name: str) -> Limit | None:
@@ -89,15 +196,42 @@ def read_override(value: Value, name: str) -> Limit | None:
     return None if given is None else read_values(value, given, name)
 
 
+def parse_override(name: str, text: str, limit: Limit | None) -> Limit:
+    """A key's own values: "300/minute,burst=500", "10000/month", or "20" concurrent requests.
+
+    limit: the policies' limit of this name, whose kind it has; None: not known. Raises ValueError
+           with what was expected.
+    """
+    if limit is not None and limit.is_leased:
+        if not re.fullmatch("[0-9]{1,6}", text) or not 1 <= int(text) <= MOST_LEASES:
+            raise ValueError(f"a number of concurrent requests, 1 to {MOST_LEASES}")
+        return Limit(name, "concurrency", int(text), LEASE_US)
+    values, comma, burst = text.partition(",burst=")
+    if comma and not re.fullmatch("[0-9]{1,10}", burst):
+        raise ValueError("a burst such as 300/minute,burst=500")
+    is_long = name != PLAN_LIMIT and re.fullmatch(r".*/ *(?:week|month) *", values)
+    if limit.rules.calendar if limit else is_long:
+        if comma:
+            raise ValueError("no burst, because this limit is a quota")
+        return Limit(name, "quota", *fields.read_quota(values))
+    return fields.parse_rate(values, name=name, burst=int(burst) if comma else None)
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class PlanEntry:
-    """A plan with its lines. plan: None if its own limit could not be read
+    """A plan with its lines.
 
+    plan:         None if its rate could not be read
+    at:           its line
     overrides_at: its overrides as written, by name, faulty ones included
+    more:         its further limits, each as read and as written
     """
 
+    name: str
     plan: Plan | None
+    at: Value
     overrides_at: Mapping[str, Value]
+    more: Sequence[tuple[Limit, Value]]
 
 
 def read_plan(name: str, at: Value) -> PlanEntry | None:
@@ -105,10 +239,14 @@ def read_plan(name: str, at: Value) -> PlanEntry | None:
     given = at.fields(PLAN, required=("rate",))
     if given is None:
         return None
-    limit = read_rate_and_burst(given, "plan") if "rate" in given else None
+    limit = read_short(given, PLAN_LIMIT) if "rate" in given else None
     written = given["routes"].named(NAME, "a route") if "routes" in given else None
     overrides_at = written or {}
     read = {route: read_override(value, route) for route, value in overrides_at.items()}
     overrides = {route: values for route, values in read.items() if values is not None}
-    plan = None if limit is None else Plan(name, limit, MappingProxyType(overrides))
-    return PlanEntry(plan, overrides_at)
+    more = read_entries(given["limits"], MOST_OF_PLAN) if "limits" in given else []
+    plan = None
+    if limit is not None:
+        further = tuple(one for one, _ in more)
+        plan = Plan(name, limit, MappingProxyType(overrides), further, read_was(given, name))
+    return PlanEntry(name, plan, at, overrides_at, more)

@@ -18,11 +18,10 @@ from gateway.domain.policy import (
     OnStoreFailure,
     StoreSettings,
     Timeouts,
-    Tls,
 )
 from gateway.policies import fields
 from gateway.policies.limits import read_rate_and_burst
-from gateway.policies.values import Fields, Value, read_path, setting
+from gateway.policies.values import Fields, Value, setting
 
 TIMEOUTS: Final = (
     *("header", "body", "idle", "connect", "response", "write", "tunnel", "stream", "drain"),
@@ -40,7 +39,6 @@ COUNTS: Final = {
 }
 BOUNDS: Final = (*SIZES, *COUNTS)
 HEADERS: Final = ("ietf", "hsts", "fallback", "trusted_only")
-TLS: Final = ("certificate", "key")
 ADMIN_PROXY: Final = ("trusted", "tls")
 #: From the network of a provider to a single address.
 IPV6_PREFIXES: Final = (32, 128)
@@ -71,15 +69,7 @@ def read_trusted_proxies(value: Value) -> tuple[Network, ...] | None:
 
 
 def read_on_store_failure(value: Value) -> OnStoreFailure | None:
-    match value.choice("local", "open", "closed"):
-        case "local":
-            return "local"
-        case "open":
-            return "open"
-        case "closed":
-            return "closed"
-        case _:
-            return None
+    return value.choice("local", "open", "closed")
 
 
 def read_store(value: Value) -> StoreSettings | None:
@@ -94,7 +84,7 @@ def read_store(value: Value) -> StoreSettings | None:
 
 
 def _read_store_timeout(value: Value) -> float | None:
-    return value.parsed(_store_timeout, "a duration")
+    return value.duration(_store_timeout)
 
 
 def _store_timeout(text: str) -> float:
@@ -105,7 +95,7 @@ def _store_timeout(text: str) -> float:
 
 
 def _read_keep_keys(value: Value) -> float | None:
-    return value.parsed(_keep_keys, "a duration")
+    return value.duration(_keep_keys)
 
 
 def _keep_keys(text: str) -> float:
@@ -127,7 +117,7 @@ def read_audit(value: Value) -> AuditSettings | None:
 
 
 def _read_audit_keep(value: Value) -> float | None:
-    return value.parsed(_audit_keep, "a duration")
+    return value.duration(_audit_keep)
 
 
 def _audit_keep(text: str) -> float:
@@ -152,7 +142,7 @@ def read_timeouts(value: Value) -> Timeouts | None:
 
 def read_timeout(value: Value) -> float | None:
     """A duration in seconds, above 0."""
-    return value.parsed(_timeout, "a duration")
+    return value.duration(_timeout)
 
 
 def _timeout(text: str) -> float:
@@ -171,11 +161,12 @@ def read_bounds(value: Value) -> Bounds | None:
         if key in COUNTS:
             read[key] = item.integer(1, COUNTS[key])
         else:
-            read[f"{key}_bytes"] = _size(item)
+            read[f"{key}_bytes"] = read_size(item)
     return Bounds(**{key: number for key, number in read.items() if number is not None})
 
 
-def _size(value: Value) -> int | None:
+def read_size(value: Value) -> int | None:
+    """A number of bytes, with or without a unit."""
     if not value.is_text:
         return value.integer(1, _MAX_BYTES)
     size = value.parsed(fields.read_size)
@@ -241,13 +232,6 @@ def _hsts(value: Value) -> str | None:
     return value.matching(fields.HSTS, 'a value such as "max-age=31536000; includeSubDomains"')
 
 
-def read_tls(value: Value) -> Tls | None:
-    given = value.fields(TLS, required=TLS)
-    paths = {key: read_path(item) for key, item in (given or {}).items()}
-    certificate, key = paths.get("certificate"), paths.get("key")
-    return None if certificate is None or key is None else Tls(certificate, key)
-
-
 def read_admin_proxy(value: Value) -> AdminProxy | None:
     given = value.fields(ADMIN_PROXY, required=("trusted",))
     if given is None or "trusted" not in given:
@@ -272,9 +256,6 @@ def read_proxy_protocol(top: Fields) -> bool:
     is_on = bool(value.flag())
     if is_on and (trusted is None or trusted.node.value == []):
         value.add_fault("trusted_proxies with the proxies that send it")
-    if is_on and "tls" in top:
-        # A proxy sends its header before the handshake; the TLS layer does not support that.
-        value.add_fault("false, as TLS behind a PROXY protocol header is not available")
     return is_on
 
 

@@ -19,10 +19,14 @@ from gateway.policies.documents import line_of
 from gateway.policies.faults import Fault, note, one_of, quoted, suggestion
 
 T = TypeVar("T")
+Word = TypeVar("Word", bound=str)
 
 _TAG: Final = "tag:yaml.org,2002:"
 #: A decimal number. YAML 1.1 also has octal, hexadecimal and sexagesimal ones, which are faults.
 _INTEGER: Final = re.compile(r"0|[1-9][0-9]{0,18}(?:_[0-9]{1,18})*")
+#: A number that lacks the unit of a duration.
+_NUMBER: Final = re.compile(r"[0-9]{1,18}(?:\.[0-9]{1,18})?")
+_TRUE: Final = frozenset({"true", "yes", "on"})
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -31,6 +35,7 @@ class Value:
 
     line:   that of its key, if it has one
     faults: the list to add faults to, shared by all values of one load
+    used:   the list of other files that a value refers to, shared likewise
     """
 
     node: yaml.Node
@@ -38,6 +43,7 @@ class Value:
     path: str
     line: int
     faults: list[Fault] = field(repr=False)
+    used: list[str] = field(default_factory=list, repr=False)
 
     @property
     def found(self) -> str:
@@ -47,6 +53,10 @@ class Value:
     @property
     def is_text(self) -> bool:
         return self._tag() == "str"
+
+    @property
+    def is_mapping(self) -> bool:
+        return isinstance(self.node, yaml.MappingNode)
 
     def add_fault(self, expected: str, found: str | None = None) -> None:
         """Add a fault. found: replaces the value in the message. Raises TooManyFaults."""
@@ -77,6 +87,15 @@ class Value:
         self.add_fault(f"{expected}, in quotes")
         return None
 
+    def duration(self, reader: Callable[[str], float]) -> float | None:
+        """A duration in seconds; reader: as for `parsed`. A number without a unit is explained."""
+        is_scalar = self._tag() in {"int", "float", "str"}
+        if is_scalar and _NUMBER.fullmatch(text := str(self.node.value)):
+            expected = f"a duration such as {text}ms or {text}s (units: ms, s, m, h, d)"
+            self.add_fault(expected, f"the number {text} without a unit")
+            return None
+        return self.parsed(reader, "a duration such as 10s")
+
     def matching(self, pattern: str, expected: str) -> str | None:
         """A text that matches a pattern."""
         text = self.text(expected)
@@ -85,18 +104,29 @@ class Value:
         self.add_fault(expected)
         return None
 
-    def choice(self, *options: str) -> str | None:
+    def choice(self, *options: Word) -> Word | None:
         text = self.text(one_of(options))
-        if text is None or text in options:
-            return text
+        if text is None:
+            return None
+        for option in options:
+            if option == text:
+                return option
         self.add_fault(one_of(options) + suggestion(text, options))
         return None
 
     def flag(self) -> bool | None:
         if self._tag() == "bool":
-            return str(self.node.value).lower() in {"true", "yes", "on"}
+            return str(self.node.value).lower() in _TRUE
         self.add_fault("true or false")
         return None
+
+    @property
+    def is_true(self) -> bool:
+        return self._tag() == "bool" and str(self.node.value).lower() in _TRUE
+
+    @property
+    def is_false(self) -> bool:
+        return self._tag() == "bool" and str(self.node.value).lower() not in _TRUE
 
     def integer(self, least: int, most: int) -> int | None:
         if self._tag() == "int" and _INTEGER.fullmatch(str(self.node.value)):
@@ -145,6 +175,27 @@ class Value:
                     f"the key {quoted(key)}",
                 )
         return {key: value for key, value in entries.items() if re.fullmatch(pattern, key)}
+
+    def plain(self) -> object:
+        """The value as Python's: texts, whole numbers, booleans, None, lists and dictionaries.
+
+        A time or a date stays a text, and so does any other number.
+        """
+        if isinstance(self.node, yaml.MappingNode):
+            entries = self.entries("a mapping") or {}
+            return {key: value.plain() for key, value in entries.items()}
+        if isinstance(self.node, yaml.SequenceNode):
+            return [value.plain() for value in self.items("a list") or ()]
+        text = str(self.node.value)
+        match self._tag():
+            case "null":
+                return None
+            case "bool":
+                return text.lower() in _TRUE
+            case "int" if _INTEGER.fullmatch(text):
+                return int(text)
+            case _:
+                return text
 
     def entries(self, expected: str) -> Fields | None:
         """The entries of any mapping. A repeated key is a fault; "<<" merges another mapping."""

@@ -5,14 +5,14 @@ Each line of the access log is one request of the usage: same key, route and dec
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from gateway.domain.identity import Identity
 from gateway.domain.limits import Check, Decision
-from gateway.errors import RATE_LIMITED
+from gateway.errors import COST_EXCEEDS_LIMIT, RATE_LIMITED
 from gateway.observe.access import AccessLog
 from gateway.observe.limit_warnings import LimitWarnings
-from gateway.observe.metrics import Metrics, Outcome
+from gateway.observe.metrics import COMPARISONS, Metrics, Outcome
 from gateway.observe.usage_table import Entry, UsageTable
 from gateway.proxy.request import Request
 
@@ -64,6 +64,19 @@ class Accounting:
                 count(limit.name, plan, outcome)
             refusing >>= 1
 
+    def compared(self, check: Check, candidates: Sequence[int], decision: Decision) -> None:
+        """Count which of a limit and its candidate would admit the request; not in an outage.
+
+        candidates: as in `Grant`. A check at cost 0 is not to come here.
+        """
+        if decision.local:
+            return
+        for index in candidates:
+            refusing = decision.refusing >> (index - 1) & 3
+            # If another limit refused it, neither of the two has counted it.
+            if refusing or decision.allowed:
+                self.metrics.compared(check.limits[index - 1].name, COMPARISONS[refusing])
+
     def ended(
         self,
         request: Request,
@@ -77,7 +90,7 @@ class Accounting:
             reason = refusal.reason
             self.metrics.refused(reason)
         route = request.route.name
-        grant = request.grant
+        grant, sent_to = request.grant, request.sent_to
         if refusal is None and grant is not None and status:
             tally = grant.tally
             if tally is not None and tally.table is self.usage.open:
@@ -87,13 +100,15 @@ class Accounting:
         else:
             self._not_admitted(request, route, reason)
         self.metrics.inflight -= 1
+        if request.upstream_from and request.route.canary is not None:
+            self.metrics.canary_ended(route, request.upstream_for(), status)
         self.metrics.ended(
             route,
             request.method,
             status or CLIENT_GONE,
             request.source,
             duration_s,
-            request.upstream_name,
+            None if sent_to is None else sent_to.name,
             request.upstream_s,
         )
         if self.access is not None:
@@ -104,7 +119,8 @@ class Accounting:
 
     def _not_admitted(self, request: Request, route: str, reason: str | None) -> None:
         refusal, identity = request.refusal, request.identity
-        detail = _limit(request) if refusal is RATE_LIMITED else reason
+        is_limited = refusal is RATE_LIMITED or refusal is COST_EXCEEDS_LIMIT
+        detail = _limit(request) if is_limited else reason
         if identity is None:
             entry: Entry = "", "", route, refusal, detail
         else:

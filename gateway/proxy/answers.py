@@ -8,14 +8,18 @@ from functools import lru_cache
 from http import HTTPStatus
 from typing import Any, Final
 
+from gateway.domain.costs import JsonCost
+from gateway.domain.error_pages import CONTENT_TYPES, Page, pieces
 from gateway.domain.limits import SECOND_US, Check, Decision, Limit
 from gateway.domain.policy import Bounds
 from gateway.domain.route import Route
 from gateway.domain.shown import whole_seconds
 from gateway.errors import (
     BODY_TOO_LARGE,
+    COUNTED_BODY_TOO_LARGE,
     INSUFFICIENT_PERMISSION,
     INSUFFICIENT_SCOPE,
+    MAINTENANCE,
     SERVICE_NOT_ENABLED,
     UPGRADE_REQUIRED,
     URL_TOO_LONG,
@@ -46,11 +50,19 @@ def rate_fields(limits: tuple[Limit, ...], decision: Decision) -> bytes:
 
 
 def ietf_fields(limits: tuple[Limit, ...], decision: Decision) -> bytes:
-    """RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers, an item per limit."""
-    policies = ", ".join(f'"{limit.name}";q={limit.amount};{_unit(limit)}' for limit in limits)
+    """RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers, an item per limit.
+
+    Candidates are not the client's concern, and have none.
+    """
+    policies = ", ".join(
+        f'"{limit.name}";q={limit.amount};{_unit(limit)}'
+        for limit in limits
+        if not limit.is_candidate
+    )
     standings = ", ".join(
         f'"{limit.name}";r={standing.remaining};t={whole_seconds(standing.reset_us)}'
         for limit, standing in zip(limits, decision.standings, strict=True)
+        if not limit.is_candidate
     )
     return f"RateLimit-Policy: {policies}\r\nRateLimit: {standings}\r\n".encode("ascii")
 
@@ -79,10 +91,22 @@ def named(refusal: Refusal, route: Route, bounds: Bounds) -> str:
     if refusal is SERVICE_NOT_ENABLED:
         return route.service or ""
     if refusal is BODY_TOO_LARGE:
-        return f"{bounds.body_bytes} bytes"
+        return f"{route.body_bytes or bounds.body_bytes} bytes"
+    if refusal is COUNTED_BODY_TOO_LARGE:
+        most = route.costing.body_bytes if isinstance(route.costing, JsonCost) else 0
+        return f"{most} bytes"
+    if refusal is MAINTENANCE:
+        return (route.maintenance and route.maintenance.message) or ""
     if refusal is URL_TOO_LONG:
         return f"{bounds.url_bytes} bytes"
     return f"{bounds.headers_bytes} bytes in {bounds.header_count} lines"
+
+
+def message_of(refusal: Refusal, name: str) -> str:
+    """For the client. name: from `named`, if the refusal has `names`"""
+    if refusal is MAINTENANCE and name:
+        return name
+    return f"{refusal.message} {refusal.names.format(name)}".rstrip(" ")
 
 
 def refusal_body(
@@ -105,19 +129,20 @@ def refusal_body(
     more = {"request_id": request_id}
     if error_docs is not None:
         more["doc"] = f"{error_docs}#{refusal.anchor}"
+    message = message_of(refusal, name)
     if refusal.status != 429:
         body: dict[str, Any] = {
             "error": refusal.error,
-            "message": f"{refusal.message} {refusal.names.format(name)}".rstrip(" "),
+            "message": message,
             "code": refusal.code,
             **more,
         }
     elif json_rpc:
         data = {"code": refusal.code, "retry_after": retry_s, **more}
-        error = {"code": JSON_RPC_REFUSED, "message": refusal.message, "data": data}
+        error = {"code": JSON_RPC_REFUSED, "message": message, "data": data}
         body = {"jsonrpc": "2.0", "id": None, "error": error}
     else:
-        error = {"code": refusal.code, "message": refusal.message, "retry_after": retry_s}
+        error = {"code": refusal.code, "message": message, "retry_after": retry_s}
         body = {"error": {**error, **more}}
     return json.dumps(body).encode("ascii")
 
@@ -146,30 +171,43 @@ def refusal_frame(
     error_docs: str | None,
     json_rpc: bool,
     head_only: bool,
-) -> tuple[bytes, bytes, bytes, int]:
+    page: Page | None = None,
+) -> tuple[bytes, tuple[bytes, ...], int]:
     """The parts of a refusal that are the same for all requests with an id of this length.
 
-    The status line and the first fields; what follows X-Request-Id, up to the id in the body; what
-    follows the id; the length of the body that is sent. Cached: building them takes longer than the
-    rest of a refusal.
+    The status line and the first fields; what follows X-Request-Id, up to the id in the body, what
+    follows that, and so on; the length of the body that is sent. Cached: building them takes longer
+    than the rest of a refusal.
+
+    page: of the policy's; None: it has none
     """
-    body = refusal_body(refusal, retry_s, name, json_rpc=json_rpc, error_docs=error_docs)
-    # No string within the JSON has these bytes, as quotation marks are escaped in it.
-    opening, mark, closing = body.partition(b'"request_id": "')
-    assert mark, "each body has the id"
+    kind, text, by_accept = page or ("json", None, False)
+    if text is None:
+        body = refusal_body(refusal, retry_s, name, json_rpc=json_rpc, error_docs=error_docs)
+        # No string within the JSON has these bytes, as quotation marks are escaped in it.
+        opening, mark, closing = body.partition(b'"request_id": "')
+        assert mark, "each body has the id"
+        bodies: tuple[bytes, ...] = (opening + mark, closing)
+    else:
+        message = message_of(refusal, name)
+        bodies = pieces(kind, text, refusal.status, refusal.code, message, retry_s)
     fields = extra_fields(refusal, retry_s, allow)
     if refusal is UPGRADE_REQUIRED:
         fields += REQUIRED_FIELDS
         # RFC 9110, 7.8: "A sender of Upgrade MUST also send an "Upgrade" connection option".
         connection = b"Connection: close, upgrade\r\n"
-    start = b"HTTP/1.1 %d %b\r\nContent-Type: application/json\r\n%b" % (
+    start = b"HTTP/1.1 %d %b\r\nContent-Type: %b\r\n%b%b" % (
         refusal.status,
         REASONS[refusal.status],
+        CONTENT_TYPES[kind],
+        b"Vary: Accept\r\n" if by_accept else b"",
         fields,
     )
-    length = len(body) + id_bytes
+    length = sum(map(len, bodies)) + id_bytes * (len(bodies) - 1)
     rest = b"\r\nContent-Length: %d\r\n%b\r\n" % (length, connection)
-    return (start, rest, b"", 0) if head_only else (start, rest + opening + mark, closing, length)
+    if head_only:
+        return start, (rest,), 0
+    return start, (rest + bodies[0], *bodies[1:]), length
 
 
 def json_body(value: Mapping[str, Any]) -> bytes:
@@ -178,15 +216,23 @@ def json_body(value: Mapping[str, Any]) -> bytes:
 
 
 def answer(
-    status: int, fields: bytes, body: bytes, connection: bytes, *, head_only: bool = False
+    status: int,
+    fields: bytes,
+    body: bytes,
+    connection: bytes,
+    content_type: str = "application/json",
+    *,
+    head_only: bool = False,
 ) -> bytes:
     """A whole answer of the gateway. connection: the line of `connection_field`."""
-    return b"HTTP/1.1 %d %b\r\n%b%bContent-Length: %d\r\n%b\r\n%b" % (
+    return b"HTTP/1.1 %d %b\r\n%b%b%b%b\r\n%b" % (
         status,
-        REASONS[status],
-        b"Content-Type: application/json\r\n" if body else b"",
+        REASONS.get(status, b""),
+        b"Content-Type: %b\r\n" % content_type.encode("ascii") if body else b"",
         fields,
-        len(body),
+        # RFC 9110, 8.6: a server "MUST NOT send a Content-Length header field" with a 204; with a
+        # 304 it is that of another answer.
+        b"" if status in (204, 304) else b"Content-Length: %d\r\n" % len(body),
         connection,
         b"" if head_only else body,
     )

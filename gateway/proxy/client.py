@@ -6,8 +6,13 @@ the whole connection, and in X-Forwarded-For or Forwarded, for each request.
 
 from __future__ import annotations
 
+import ssl
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from math import inf
+from typing import Any
 
+from gateway.domain.certificates import peer_names
 from gateway.domain.key_format import holds_key
 from gateway.domain.networks import (
     Address,
@@ -45,10 +50,12 @@ class Client:
     is_trusted: it is one of the policy's trusted proxies
     policy:     that policy
     forwarded:  the forwarding fields for an upstream, if it is not trusted
+    tls:        returns the TLS object of its connection, None before the handshake; None: no TLS
     """
 
     __slots__ = (
         "_address",
+        "_certified",
         "_origin",
         "forwarded",
         "ip",
@@ -56,10 +63,18 @@ class Client:
         "policy",
         "scheme",
         "subject",
+        "tls",
     )
 
-    def __init__(self, address: Address, scheme: str, policy: Policy) -> None:
+    def __init__(
+        self,
+        address: Address,
+        scheme: str,
+        policy: Policy,
+        tls: Callable[[], ssl.SSLObject | None] | None = None,
+    ) -> None:
         self._address = address
+        self.tls = tls
         self.ip = str(address)
         self.scheme = scheme
         self.forwarded = f"X-Forwarded-For: {self.ip}\r\nX-Forwarded-Proto: {scheme}\r\n".encode(
@@ -67,12 +82,38 @@ class Client:
         )
         self.use(policy)
 
+    @property
+    def tls_version(self) -> str | None:
+        """Of its connection: "TLSv1.3"; None: it has no TLS."""
+        session = None if self.tls is None else self.tls()
+        return None if session is None else session.version()
+
     def use(self, policy: Policy) -> None:
         """Apply this policy."""
         self.policy = policy
         self.is_trusted = is_within(self._address, policy.trusted_proxies)
         self.subject = limit_subject(self._address, policy.ipv6_prefix)
         self._origin: _Origin | None = None
+        #: The key of its certificate, and when that expires, by the epoch's seconds.
+        self._certified: tuple[str | None, float] | None = None
+
+    def certified_key(self, now_s: float) -> str | None:
+        """The id of the key that the client's certificate has in the policy; None: none now."""
+        if self._certified is None:
+            self._certified = self._read_certificate()
+        key_id, ends_s = self._certified
+        return key_id if now_s <= ends_s else None
+
+    def _read_certificate(self) -> tuple[str | None, float]:
+        tls = self.policy.tls
+        asked = None if tls is None else tls.client_certificates
+        session = None if asked is None or self.tls is None else self.tls()
+        found: Mapping[str, Any] | None = None if session is None else session.getpeercert()
+        if asked is None or not found:
+            return None, inf
+        names = frozenset(peer_names(found))
+        key_id = next((key_id for name, key_id in asked.keys if name in names), None)
+        return key_id, ssl.cert_time_to_seconds(found["notAfter"])
 
     def origin(self, fields: Fields) -> tuple[str, str]:
         """The address that a trusted proxy's request is from, and its subject for limits."""
@@ -117,6 +158,8 @@ class Client:
         proxied = b"\r\n" + fields.proxied.lower()
         if b"\r\nx-forwarded-proto:" not in proxied:
             lines += b"X-Forwarded-Proto: %b\r\n" % self.scheme.encode("ascii")
+        if b"\r\nx-forwarded-host:" not in proxied:
+            lines += fields.asked
         is_tls = b"\r\nx-forwarded-proto: https\r\n" in proxied
         return _Origin(fields, (client, subject), lines, is_tls)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from functools import partial
 from math import inf
 from time import perf_counter
 from typing import Final, cast
@@ -17,25 +18,28 @@ from gateway.domain.policy import Policy
 from gateway.errors import (
     BAD_PROXY_HEADER,
     BODY_TOO_LARGE,
+    KEY_MISSING,
     REQUEST_TIMEOUT,
     STORE_UNAVAILABLE,
     TOO_MANY_CONNECTIONS,
     Refusal,
 )
 from gateway.http1.framing import BodyReader, ChunkedReader, LengthReader
-from gateway.http1.head import Fields
+from gateway.http1.head import Fields, received_credential
 from gateway.http1.phases import Phase
 from gateway.proxy.client import Client
 from gateway.proxy.client_states import Event, PauseReason, State, steps
 from gateway.proxy.connection_cache import ConnectionCache
 from gateway.proxy.connections import HEAVY_BYTES, Entry
 from gateway.proxy.context import Context
+from gateway.proxy.cross_origin import checked
 from gateway.proxy.exchange import Exchange, Framing
 from gateway.proxy.intake import HEAD_SLACK_BYTES, Intake
 from gateway.proxy.kernel import AckProgress, has_hung_up, reset_on_close
 from gateway.proxy.proxy_protocol import Header, read_header
 from gateway.proxy.recheck import recheck
 from gateway.proxy.tls import TlsTransport
+from gateway.proxy.traced_exchange import TracedExchange
 from gateway.routing import Requested
 
 log = logging.getLogger("gateway.proxy")
@@ -145,6 +149,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._set_client(parse_address(peer[0]), policy)
         if policy.proxy_protocol and self.client.is_trusted and self._state == State.READY:
             self._state = _PROXIED[self._state]
+            if isinstance(self.transport, TlsTransport):
+                self.transport.expect_preamble(self._read_before_tls)
 
     def handshake_begins(self) -> None:
         """Have the memory that TLS uses for the connection counted."""
@@ -259,6 +265,16 @@ class ClientConnection(asyncio.BufferedProtocol):
             self._progress = seen + PROGRESS_BYTES
             self._wait(self.context.gate.policy.timeouts.body_s)
 
+    def collecting(self, kept: int) -> None:
+        """Set the same deadline, and have what is kept of the body counted. kept: bytes of it"""
+        self.await_body(kept)
+        if kept > HEAVY_BYTES:
+            self.context.connections.mark(self)
+
+    def await_nothing(self) -> None:
+        """There is no deadline: the gate decides."""
+        self.deadline = inf
+
     def await_upstream(self, seconds: float) -> None:
         """Set the deadline for the answer's first byte, or for the upstream to take more."""
         self.deadline = self._loop.time() + seconds
@@ -340,6 +356,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         exchange = self.exchange
         if exchange is not None:
             held += sum(map(len, exchange.pending))
+            if exchange.body is not None:
+                held += len(exchange.body)
             if exchange.upstream is not None:
                 held += exchange.upstream.transport.get_write_buffer_size()
         return held
@@ -359,8 +377,10 @@ class ClientConnection(asyncio.BufferedProtocol):
     # -- the client's address ---------------------------------------------------------------------
     def _set_client(self, address: Address, policy: Policy) -> None:
         """Set the client's address, and enforce the bounds on connections."""
+        # Before the handshake there is no object of it.
         is_tls = self.transport.get_extra_info("sslcontext") is not None
-        self.client = client = Client(address, "https" if is_tls else "http", policy)
+        tls = partial(self.transport.get_extra_info, "ssl_object") if is_tls else None
+        self.client = client = Client(address, "https" if is_tls else "http", policy, tls)
         self._subject = client.subject
         entry = self.context.connections.enter(
             self._subject, policy.bounds, is_trusted=client.is_trusted
@@ -382,13 +402,28 @@ class ClientConnection(asyncio.BufferedProtocol):
             return False
         if not isinstance(header, Header):
             return False
-        self._state = _INTRODUCED[self._state]
         self._buffer = self._buffer[header.length :]
+        self._introduce(header)
+        return self.exchange is None
+
+    def _read_before_tls(self, data: bytes) -> int:
+        """Read the PROXY protocol header that precedes a handshake; its length; 0: incomplete."""
+        header = read_header(data)
+        if isinstance(header, str):
+            # There is no TLS yet by which it could be answered.
+            self.context.metrics.refused(BAD_PROXY_HEADER.reason)
+            self._abort()
+        if not isinstance(header, Header):
+            return 0
+        self._introduce(header)
+        return header.length
+
+    def _introduce(self, header: Header) -> None:
+        self._state = _INTRODUCED[self._state]
         if header.source is not None:
             if self._subject is not None:
                 self.context.connections.leave(self._subject)
             self._set_client(parse_address(header.source[0]), self.context.gate.policy)
-        return self.exchange is None
 
     # -- reading heads ----------------------------------------------------------------------------
     def _rest(self) -> bytes:
@@ -493,7 +528,7 @@ class ClientConnection(asyncio.BufferedProtocol):
                 if taken is None:
                     return False
                 if isinstance(taken, Refusal):
-                    self._refuse_unread(taken)
+                    self._refuse_head(taken)
                     return False
                 requested, fields, at = taken
                 if at == len(self._buffer):
@@ -533,10 +568,12 @@ class ClientConnection(asyncio.BufferedProtocol):
         if isinstance(fields.websocket, Refusal) and requested.method == "GET":
             self._start(_refused(requested, fields.websocket), fields, policy)
             return
+        if fields.counted is not None:
+            requested = checked(requested, fields, self.client, self.context.gate)
         if fields.chunked:
             reader = ChunkedReader()
         elif fields.length is not None:
-            if fields.length > policy.bounds.body_bytes:
+            if fields.length > (requested.route.body_bytes or policy.bounds.body_bytes):
                 self._start(_refused(requested, BODY_TOO_LARGE), fields, policy)
                 return
             reader = LengthReader(fields.length)
@@ -561,7 +598,8 @@ class ClientConnection(asyncio.BufferedProtocol):
         else:
             ip, subject = client.ip, client.subject
         context = self.context
-        exchange = self.exchange = Exchange(
+        begin = Exchange if context.tracer is None else TracedExchange
+        exchange = self.exchange = begin(
             self, policy, requested, fields, reader, client, ip, subject
         )
         self._state = _BEGUN[self._state]
@@ -570,11 +608,16 @@ class ClientConnection(asyncio.BufferedProtocol):
         context.gate.judge(exchange)
         return exchange
 
-    def _refuse_unread(self, refusal: Refusal) -> None:
+    def _refuse_head(self, refusal: Refusal) -> None:
+        """Refuse a head; if a key was received with it, the answer reports its limits."""
+        self._refuse_unread(refusal, received_credential(self._rest()))
+
+    def _refuse_unread(self, refusal: Refusal, credential: bytes | Refusal = KEY_MISSING) -> None:
         """Refuse bytes that are not a request; nothing after them can be one."""
         self._rest()
         requested = _refused(Requested("", 1, ""), refusal)
-        self._start(requested, Fields(close=True), self.context.gate.policy)
+        fields = Fields(close=True, credential=credential)
+        self._start(requested, fields, self.context.gate.policy)
 
     # -- ends -------------------------------------------------------------------------------------
     def check_deadline(self, now: float) -> None:
@@ -594,17 +637,20 @@ class ClientConnection(asyncio.BufferedProtocol):
             or self.transport.is_closing()
         ):
             self._check_progress()
+        exchange = self.exchange
+        if exchange is not None and exchange.is_out_of_time:
+            exchange.end_late()
+            return
         if now < self.deadline:
             return
-        exchange = self.exchange
         if exchange is None:
             if self._buffer and self._state < State.LINGERING and not self._write_paused:
-                self._refuse_unread(REQUEST_TIMEOUT)
+                self._refuse_head(self._intake.fault or REQUEST_TIMEOUT)
             else:
                 self._abort()
         elif self._write_paused:
             exchange.abandon("write_stalled")
-        elif exchange.is_sent or self._pause_reasons:
+        elif exchange.phase != Phase.READING and (exchange.is_sent or self._pause_reasons):
             exchange.response_is_late()
         else:
             exchange.refuse_in_body(REQUEST_TIMEOUT)
@@ -618,7 +664,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             elif not exchange.is_over:
                 exchange.tunnel.check(now)
         elif exchange.phase == Phase.JUDGING and (
-            perf_counter() - exchange.started > MOST_JUDGING_S
+            perf_counter() - exchange.judged_from > MOST_JUDGING_S
         ):
             log.error("request %s: no decision in time", exchange.request_id.decode("ascii"))
             exchange.answer_refusal(STORE_UNAVAILABLE)
@@ -701,4 +747,11 @@ class ClientConnection(asyncio.BufferedProtocol):
 
 
 def _refused(requested: Requested, refusal: Refusal) -> Requested:
-    return Requested(requested.method, requested.minor, requested.path, refusal=refusal)
+    return Requested(
+        requested.method,
+        requested.minor,
+        requested.path,
+        route=requested.route,
+        refusal=refusal,
+        answers=requested.answers,
+    )

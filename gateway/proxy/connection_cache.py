@@ -12,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from gateway.domain.identity import Identity
+from gateway.domain.key_format import digest, parse
 from gateway.domain.limits import Decision
 from gateway.domain.route import Route
 from gateway.http1.head import Fields
@@ -31,9 +32,9 @@ class CachedIdentity:
     epoch: int
 
 
-#: What precedes the request's id in the head; what follows it, up to the id in the body; what
-#: follows that; and the length of the body that is sent.
-RefusalParts = tuple[bytes, bytes, bytes, int]
+#: What precedes the request's id in the head; what follows it, up to the id in the body, and so on;
+#: and the length of the body that is sent.
+RefusalParts = tuple[tuple[bytes, ...], int]
 
 
 @dataclass(slots=True, eq=False)
@@ -62,9 +63,19 @@ class ConnectionCache:
     key_fields: the fields whose credential was parsed last
     key_id:     the id of the key in it; None: it is no key
     key_digest: the credential's digest
+    asked_at:   when the limiter was asked about the last request, and decided_at: when it answered,
+                by `time.perf_counter`; only noted if `Gate.is_timed`
     """
 
-    __slots__ = ("identity", "key_digest", "key_fields", "key_id", "refusal")
+    __slots__ = (
+        "asked_at",
+        "decided_at",
+        "identity",
+        "key_digest",
+        "key_fields",
+        "key_id",
+        "refusal",
+    )
 
     def __init__(self) -> None:
         self.identity: CachedIdentity | None = None
@@ -72,6 +83,16 @@ class ConnectionCache:
         self.key_fields: Fields | None = None
         self.key_id: str | None = None
         self.key_digest = b""
+        self.asked_at = 0.0
+        self.decided_at = 0.0
+
+    def parse_key(self, fields: Fields, credential: bytes) -> None:
+        """Parse the credential of these fields."""
+        parsed = parse(credential)
+        self.key_id, self.key_digest = None, b""
+        if parsed is not None:
+            self.key_id, self.key_digest = parsed.id, digest(credential)
+        self.key_fields = fields
 
     def clear(self) -> None:
         """Keep nothing of the last request: its head was large."""

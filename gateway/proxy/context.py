@@ -12,6 +12,8 @@ from gateway.proxy.account import Accounting
 from gateway.proxy.backlog import Backlog
 from gateway.proxy.connections import Connections
 from gateway.proxy.gate import Gate
+from gateway.proxy.retries import RetryBudgets
+from gateway.proxy.tracing import Tracer
 from gateway.proxy.upstream_pool import UpstreamPools
 from gateway.proxy.verify import Verified
 
@@ -49,8 +51,11 @@ class Context:
     throttle:    of log lines about invalid answers: one a second for each upstream
     connections: all open client connections
     backlog:     those with pipelined requests
+    collected:   requests whose whole body has arrived, for the decision
     draining:    answers close their connection
     verified:    cached answers of /v1/auth/verify
+    retries:     what is left for retries
+    tracer:      records spans of requests; None: traces are off
     """
 
     gate: Gate
@@ -62,10 +67,14 @@ class Context:
     next_id: Callable[[], bytes]
     connections: Connections
     backlog: Backlog
+    collected: Backlog
     date_field: DateField = field(default_factory=DateField)
     throttle: LogThrottle = field(default_factory=LogThrottle)
     draining: bool = False
+    tracer: Tracer | None = None
     verified: Verified = field(init=False)
+    retries: RetryBudgets = field(init=False)
 
     def __post_init__(self) -> None:
         self.verified = Verified(self.gate)
+        self.retries = RetryBudgets(self.metrics)

@@ -1,59 +1,38 @@
-"""Connects to a server: looks its name up, tries its addresses, verifies TLS."""
+"""Connects to a server: tries its addresses, verifies TLS."""
 
 from __future__ import annotations
 
 import asyncio
-import ipaddress
 import logging
-import socket
 import ssl
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import TypeVar
 
-from gateway.domain.policy import Server
-from gateway.files import check_regular
+from gateway.domain.policy import Server, Trust
+from gateway.domain.targets import Target
+from gateway.files import check_regular, load_pair, reason_of
 from gateway.proxy.tls import TlsTransport
 
 log = logging.getLogger("gateway.upstream")
 
-#: Returns a host's addresses in the order in which to try them. Raises OSError.
-Resolve = Callable[[str, int], Awaitable[list[str]]]
-
 _Protocol = TypeVar("_Protocol", bound=asyncio.BaseProtocol)
-
-
-async def resolve(host: str, port: int) -> list[str]:
-    """Ask the system's resolver, each time: the next connection finds a server that has moved."""
-    try:
-        ipaddress.ip_address(host)
-    except ValueError:
-        pass
-    else:
-        return [host]
-    loop = asyncio.get_running_loop()
-    try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    except UnicodeError as error:  # IDNA cannot encode it
-        raise OSError(f"{host!r} is not a valid host name") from error
-    return list(dict.fromkeys(str(address[0]) for *_, address in found))
 
 
 async def dial(
     factory: Callable[[], _Protocol],
-    server: Server,
+    target: Target,
     tls: ssl.SSLContext | None,
-    resolve: Resolve,
     timeout_s: float,
 ) -> tuple[asyncio.Transport, _Protocol]:
-    """Connect to the first of the server's addresses that can be reached. Raises OSError.
+    """Connect to the first of the target's addresses that can be reached. Raises OSError.
 
     An address that does not respond uses only its share of the time.
     """
     loop = asyncio.get_running_loop()
     end = loop.time() + timeout_s
+    server, addresses = target.server, target.addresses
     failure = OSError(f"{server.host} has no address")
     async with asyncio.timeout_at(end):
-        addresses = await resolve(server.host, server.port)
         for index, address in enumerate(addresses):
             share_s = (end - loop.time()) / (len(addresses) - index)
             try:
@@ -71,8 +50,9 @@ async def _connect_tls(
 ) -> tuple[asyncio.Transport, _Protocol]:
     loop = asyncio.get_running_loop()
     opened: asyncio.Future[None] = loop.create_future()
-    # The certificate must be for the host name of the policy.
-    transport = TlsTransport(tls, protocol, server=server.host, opened=opened)
+    # The certificate must be for the name that the server gets as Host, if the policy says which:
+    # never for one that a client sends, who could then choose the certificate that is accepted.
+    transport = TlsTransport(tls, protocol, server=server.tls_name, opened=opened)
     await loop.create_connection(lambda: transport, address, server.port)
     try:
         await opened
@@ -82,18 +62,29 @@ async def _connect_tls(
     return transport, protocol
 
 
-def tls_context(ca: str | None) -> ssl.SSLContext:
-    """Return a context that verifies servers by these authorities (a PEM file), or the system's.
+def tls_context(trust: Trust) -> ssl.SSLContext:
+    """Return a context for an upstream's servers, with these files.
 
-    If they cannot be read, the context trusts no certificate: the server cannot be used, and the
+    If they cannot be used, the context trusts no certificate: the server cannot be used, and the
     rest of the gateway works.
     """
     try:
-        if ca is not None:
-            check_regular(ca)
-        context = ssl.create_default_context(cafile=ca)
+        context = open_context(trust)
     except OSError as error:
-        log.error("authorities %s cannot be read; trusting no certificate: %s", ca, error)
+        log.error(
+            "%s cannot be used; trusting no certificate: %s",
+            *(" and ".join(trust.files) or "the system's authorities", reason_of(error)),
+        )
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.set_alpn_protocols(["http/1.1"])
+    return context
+
+
+def open_context(trust: Trust) -> ssl.SSLContext:
+    """The context for these files, without `ca` for the system's authorities. Raises OSError."""
+    if trust.ca is not None:
+        check_regular(trust.ca)
+    context = ssl.create_default_context(cafile=trust.ca)
+    if trust.client_certificate is not None and trust.client_key is not None:
+        load_pair(context, trust.client_certificate, trust.client_key)
     return context

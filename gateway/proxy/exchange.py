@@ -12,13 +12,16 @@ import logging
 from time import perf_counter
 from typing import Final, Protocol
 
-from gateway.domain.limits import Decision
+from gateway.domain.limits import Check, Decision
 from gateway.domain.policy import Policy
+from gateway.domain.translation import Translation
 from gateway.errors import (
     BAD_CHUNK,
     BODY_TOO_LARGE,
+    COST_EXCEEDS_LIMIT,
     INTERNAL,
     RATE_LIMITED,
+    REQUEST_TIMEOUT,
     STORE_UNAVAILABLE,
     UPSTREAM_TIMEOUT,
     Refusal,
@@ -40,9 +43,11 @@ from gateway.proxy.client_states import PauseReason
 from gateway.proxy.connection_cache import ConnectionCache
 from gateway.proxy.context import Context
 from gateway.proxy.forward import request_head
-from gateway.proxy.request import Request
+from gateway.proxy.request import JSON, Request
+from gateway.proxy.translation import translated_head
 from gateway.proxy.tunnel import Side, Tunnel
 from gateway.proxy.upstream_connection import UpstreamConnection
+from gateway.proxy.whole_body import WholeBody
 from gateway.routing import Requested
 
 log = logging.getLogger("gateway.proxy")
@@ -50,6 +55,11 @@ log = logging.getLogger("gateway.proxy")
 #: RFC 9110, 9.2.2: the effect of sending one of these twice is the same as once.
 _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 
+#: RFC 9110, 10.1.1: the gateway meets the expectation, and does not forward it.
+_CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
+
+_BODY_NEEDED = Steps(Event.BODY_NEEDED)
+_BODY_READ = Steps(Event.BODY_READ)
 _ADMITTED = Steps(Event.ADMITTED)
 _CONNECTED = Steps(Event.CONNECTED)
 _RESENT = Steps(Event.RESENT)
@@ -96,6 +106,14 @@ class ClientSide(Side, Protocol):
         """Set the deadline for more of the request's body. seen: bytes of it so far"""
         ...
 
+    def collecting(self, kept: int) -> None:
+        """Set the same deadline, and have what is kept of the body counted. kept: bytes of it"""
+        ...
+
+    def await_nothing(self) -> None:
+        """There is no deadline: the gate decides."""
+        ...
+
     def await_upstream(self, seconds: float) -> None:
         """Set the deadline for the answer's first byte, or for the upstream to take more."""
         ...
@@ -125,14 +143,20 @@ class Exchange(Request):
     """Carries a request out.
 
     reader:   reads the request's body; None: there is none
+    body:     collects the request's body, if the decision depends on it; None: it does not
     pending:  body bytes that may still have to be sent, or sent again
     is_sent:  the whole request was written to the upstream
     upstream: its upstream connection
     framing:  how the answer's body is framed for the client
     tunnel:   of a WebSocket; None: there is none
+    resent:   how often it was sent again, by the route's `retries`
     """
 
+    #: Builds the head for one of the upstream's servers.
+    build_head = request_head
+
     __slots__ = (
+        "body",
         "conn",
         "context",
         "framing",
@@ -140,6 +164,7 @@ class Exchange(Request):
         "pending",
         "phase",
         "reader",
+        "resent",
         "tunnel",
         "upstream",
     )
@@ -174,37 +199,55 @@ class Exchange(Request):
         self.check = None
         self.decision = None
         self.refusal = None
+        self.detail = ""
         self.keep = (not fields.close) if minor else fields.keep
         self.status = 0
         self.source = "gateway"
         self.bytes_in = 0
         self.bytes_out = 0
-        self.upstream_name = None
+        self.sent_to = None
         self.upstream_from = 0.0
         self.upstream_s = None
         self.phase: int = Phase.JUDGING
         self.reader = reader
+        self.body: WholeBody | None = None
         self.pending: list[bytes] = []
         self.is_sent = reader is None
         self.upstream: UpstreamConnection | None = None
         self.framing: int = Framing.AS_IS
         self.tunnel: Tunnel | None = None
+        self.resent = 0
 
     @property
     def is_over(self) -> bool:
         return self.phase == Phase.OVER
 
     @property
+    def judged_from(self) -> float:
+        """When the last decision about it began, by `time.perf_counter`."""
+        return self.started if self.body is None else self.body.ended
+
+    @property
     def head_bytes(self) -> int:
         """The length of the head that was sent to the upstream."""
         assert self.upstream is not None
         server = self.upstream.pool.server
-        return len(request_head(self, server))
+        return len(self.build_head(server))
 
     @property
     def takes_more(self) -> bool:
         """Can more of the answer be written to the client?"""
         return self.conn.takes_more
+
+    @property
+    def is_out_of_time(self) -> bool:
+        """Has the route's timeout for the whole request passed? A WebSocket has none."""
+        total_s = self.route.total_s
+        return (
+            total_s is not None
+            and self.phase < Phase.TUNNEL
+            and perf_counter() - self.started > total_s
+        )
 
     # -- the decision -----------------------------------------------------------------------------
     def decided(self, decision: Decision | None) -> None:
@@ -221,10 +264,15 @@ class Exchange(Request):
                 self.answer_refusal(refusal or STORE_UNAVAILABLE)
                 return
             if check.cost:
-                plan = "" if self.grant is None else self.grant.plan
+                plan, grant = "", self.grant
+                if grant is not None:
+                    plan = grant.plan
+                    if grant.candidates:
+                        self.context.accounting.compared(check, grant.candidates, decision)
                 self.context.accounting.decided(check, plan, decision, self.identity)
                 if not decision.allowed:
-                    self.answer_refusal(RATE_LIMITED)
+                    # A fault of the request, whose key was not valid either, stays its answer.
+                    self.answer_refusal(self.requested.refusal or self._limited(check, decision))
                     return
             if refusal is not None:
                 self.answer_refusal(refusal)
@@ -234,6 +282,14 @@ class Exchange(Request):
                 self.connect()
         except Exception:
             self.failed()
+
+    def _limited(self, check: Check, decision: Decision) -> Refusal:
+        """Why the limiter refused it: for now, or for ever."""
+        if decision.retry_us is not None:
+            return RATE_LIMITED
+        limit = check.limits[decision.governing]
+        self.detail = f"It counts {check.cost} units; {limit.name} admits at most {limit.peak}."
+        return COST_EXCEEDS_LIMIT
 
     # -- the request's body -----------------------------------------------------------------------
     def feed(self, data: bytes) -> bytes:
@@ -247,10 +303,12 @@ class Exchange(Request):
             return b""
         if isinstance(reader, ChunkedReader) and reader.chunks >= MANY_CHUNKS:
             self.conn.yield_turn()
-        if self.bytes_in > self.policy.bounds.body_bytes:
+        if self.bytes_in > (self.route.body_bytes or self.policy.bounds.body_bytes):
             self.refuse_in_body(BODY_TOO_LARGE)
             return b""
-        if self.phase < Phase.WAITING:
+        if self.phase == Phase.READING:
+            self._collect(payload)
+        elif self.phase < Phase.WAITING:
             self.pending.append(payload)
             if not reader.done:
                 self.conn.pause(PauseReason.REQUEST)
@@ -260,21 +318,74 @@ class Exchange(Request):
             self._send_body(payload, reader.done)
         return rest
 
+    def whole_body(self, most: int, too_large: Refusal) -> bytes | Refusal | None:
+        reader, fields = self.reader, self.fields
+        begun = b"".join(self.pending)
+        if len(begun) > most or (fields.length is not None and fields.length > most):
+            return too_large
+        if reader is None or (reader.done and self.body is not None):
+            return begun
+        self.phase = _BODY_NEEDED[self.phase]
+        self.body = WholeBody(most, too_large)
+        self.pending = []
+        if fields.expects and not begun:
+            self.conn.write(_CONTINUE)
+        self.conn.resume(PauseReason.REQUEST)
+        self._collect(begun)
+        return None
+
+    def _collect(self, payload: bytes) -> None:
+        """Keep a part of the body that the decision depends on."""
+        body, reader = self.body, self.reader
+        assert body is not None
+        assert reader is not None
+        if not body.add(payload):
+            self.refuse_in_body(body.too_large)
+            return
+        self.conn.collecting(len(body))
+        if reader.done:
+            self.pending = [body.take()]
+            self._judge_soon()
+
+    def _judge_soon(self) -> None:
+        """Have the gate decide, in a later turn of the loop: others are served before."""
+        self.conn.await_nothing()
+        self.context.collected.add(self)
+
+    def serve_queued(self, most: int) -> bool:
+        """Have the gate decide now, as the whole body has arrived, or is faulty."""
+        if self.phase == Phase.READING:  # else it was abandoned meanwhile
+            self._judge()
+        return False
+
+    def _judge(self) -> None:
+        body = self.body
+        assert body is not None
+        body.ended = perf_counter()
+        try:
+            self.phase = _BODY_READ[self.phase]
+            self.context.gate.judge(self)
+        except Exception:
+            self.failed()
+
     def _await_more(self) -> None:
         """Set the deadline for the next step, while no answer has begun."""
         upstream = self.upstream
         if self.phase == Phase.WAITING and upstream is not None and not upstream.is_stalled:
             if self.is_sent:
-                self.conn.await_upstream(upstream.pool.response_s)
+                upstream.sent()
+                self.conn.await_upstream(self.route.response_s or upstream.pool.response_s)
             else:
                 self.conn.await_body(self.bytes_in)
 
     def refuse_in_body(self, refusal: Refusal) -> None:
         """Refuse a request with a faulty body. The upstream must not take a part for the whole."""
-        if self.phase == Phase.JUDGING:
+        if self.phase <= Phase.READING:
             # The refusal has the values of the limits: it waits for the decision.
             self.refusal = self.refusal or refusal
             self.conn.pause(PauseReason.REQUEST)
+            if self.phase == Phase.READING and self.body is not None:
+                self._judge_soon()
             return
         self._drop_upstream()
         if self.phase == Phase.RELAYING:
@@ -308,27 +419,28 @@ class Exchange(Request):
         """Ask for an upstream connection: the request was admitted."""
         self.phase = _ADMITTED[self.phase]
         self.upstream_from = perf_counter()
-        self.context.pools.serve(self.route.upstream, self)
+        route = self.route
+        upstream = route.upstream if route.canary is None else self.upstream_for()
+        self.context.pools.serve(upstream, self)
 
     def connected(self, upstream: UpstreamConnection) -> None:
         """Send the head and the body so far."""
         self.phase = _CONNECTED[self.phase]
         self.upstream = upstream
         pool = upstream.pool
-        self.upstream_name = pool.name
+        self.sent_to = pool
         upstream.begin(self)
         reader = self.reader
-        upstream.transport.write(request_head(self, pool.server))
+        upstream.transport.write(self.build_head(pool.server))
         if reader is None:
             if not upstream.is_stalled:
-                self.conn.await_upstream(pool.response_s)
+                self.conn.await_upstream(self.route.response_s or pool.response_s)
             return
         payload = b"".join(self.pending)
         # A complete body is kept until the answer begins: it may have to be sent again.
         self.pending = [payload] if reader.done else []
         if self.fields.expects and not payload and not reader.done:
-            # RFC 9110, 10.1.1: the gateway meets the expectation, and does not forward it.
-            self.conn.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+            self.conn.write(_CONTINUE)
         self._send_body(payload, reader.done)
         self.conn.resume(PauseReason.REQUEST)
 
@@ -340,7 +452,12 @@ class Exchange(Request):
 
     def respond(self, head: ResponseHead, reader: BodyReader | None, payload: bytes) -> None:
         """Pass on the upstream's head, with the body so far."""
+        route = self.route
+        if route.retries is not None and self._sent_again(str(head.status), self.upstream):
+            return
         self.phase = _RESPONDED[self.phase]
+        if route.translate is not None:
+            head = self._translated(head, route.translate)
         body_reader = self.reader
         self.status = head.status
         self.source = "upstream"
@@ -362,10 +479,16 @@ class Exchange(Request):
         self.conn.transport.write(reply.relayed(self, self.context, head, framing, body))
         self.conn.relaying()
 
+    def _translated(self, head: ResponseHead, what: Translation) -> ResponseHead:
+        assert self.upstream is not None
+        return translated_head(self, head, self.upstream.pool.server, what)
+
     def switch(self, head: ResponseHead, early: bytes) -> None:
         """The upstream agreed to a WebSocket. early: what it sent after its head."""
         assert self.upstream is not None
         self.phase = _SWITCHED[self.phase]
+        if self.route.translate is not None:
+            head = self._translated(head, self.route.translate)
         self.status = head.status
         self.source = "upstream"
         self.keep = False
@@ -405,10 +528,30 @@ class Exchange(Request):
         if self.phase == Phase.RELAYING:
             self.abandon("upstream_truncated")
         elif self._may_repeat(upstream):
-            self.phase = _RESENT[self.phase]
-            self.context.pools.connect_afresh(self.route.upstream, self)
-        else:
+            self._send_again(None)
+        elif not self._sent_again("reset", upstream):
             self.fail(refusal)
+
+    def _sent_again(self, cause: str, last: UpstreamConnection | None) -> bool:
+        """Send the request again if the route's `retries` say so, as an attempt ended like this.
+
+        last: its connection
+        """
+        if self.route.retries is None or self.is_out_of_time:
+            return False
+        if not self.context.retries.attempted(self, self.resent, cause):
+            return False
+        self._drop_upstream()
+        self.upstream_s = None
+        self.resent += 1
+        self._send_again(last)
+        return True
+
+    def _send_again(self, last: UpstreamConnection | None) -> None:
+        """Send it again. last: its last connection, if another server is to be chosen"""
+        self.phase = _RESENT[self.phase]
+        failed = None if last is None else last.pool
+        self.context.pools.connect_afresh(self.upstream_for(), self, failed)
 
     def _may_repeat(self, upstream: UpstreamConnection) -> bool:
         """Can the request be sent again, after its connection closed without an answer?
@@ -427,10 +570,11 @@ class Exchange(Request):
 
     def upstream_invalid(self, refusal: Refusal, words: str) -> None:
         """The upstream's answer is not valid HTTP."""
-        suppressed = self.context.throttle.suppressed(self.upstream_name, perf_counter())
+        name = None if self.sent_to is None else self.sent_to.name
+        suppressed = self.context.throttle.suppressed(name, perf_counter())
         if suppressed is not None:
             more = f" (and {suppressed} times before)" if suppressed else ""
-            log.warning("upstream %s: invalid response: %s%s", self.upstream_name, words, more)
+            log.warning("upstream %s: invalid response: %s%s", name, words, more)
         self.upstream = None
         if self.phase == Phase.RELAYING:
             self.abandon(refusal.reason)
@@ -444,8 +588,30 @@ class Exchange(Request):
             return
         if self.upstream is not None:
             self.upstream.pool.failed()
+            if self._sent_again("timeout", self.upstream):
+                return
         self._drop_upstream()
         self.fail(UPSTREAM_TIMEOUT)
+
+    def end_late(self) -> None:
+        """The route's timeout for the whole request has passed.
+
+        That is no failure of the server, as the client may have used up the time.
+        """
+        if self.phase == Phase.RELAYING:
+            self.abandon("total_timeout")
+        elif self._is_client_late():
+            self.refuse_in_body(REQUEST_TIMEOUT)
+        else:
+            self._drop_upstream()
+            self.fail(UPSTREAM_TIMEOUT)
+
+    def _is_client_late(self) -> bool:
+        """Is more of the request's body awaited from the client?"""
+        if self.reader is None or self.reader.done:
+            return False
+        upstream = self.upstream
+        return self.phase == Phase.READING or (upstream is not None and not upstream.is_stalled)
 
     def failed(self) -> None:
         """Log an unexpected exception, and end the exchange.
@@ -505,7 +671,7 @@ class Exchange(Request):
         self.conn.transport.write(data)
         self._end(_ANSWERED, perf_counter())
 
-    def answer(self, status: int, body: bytes) -> None:
+    def answer(self, status: int, body: bytes, content_type: str = JSON) -> None:
         """Answer from the gateway, with the limits' fields, and end."""
         if self.context.draining:
             self.keep = False
@@ -513,7 +679,7 @@ class Exchange(Request):
             self._end_request(self.reader)
         self.status = status
         self.bytes_out = 0 if self.method == "HEAD" else len(body)
-        self.conn.transport.write(reply.own_answer(self, self.context, status, body))
+        self.conn.transport.write(reply.own_answer(self, self.context, status, body, content_type))
         self._end(_ANSWERED, perf_counter())
 
     def _end_request(self, reader: BodyReader) -> None:

@@ -9,7 +9,7 @@ from gateway.domain.key_format import holds_key
 from gateway.domain.policy import Server
 from gateway.http1.head import Fields
 from gateway.http1.websocket import handshake_lines
-from gateway.proxy.request import Request
+from gateway.proxy.request import Request, variables
 
 
 def request_head(request: Request, server: Server) -> bytes:
@@ -21,15 +21,35 @@ def request_head(request: Request, server: Server) -> bytes:
         framing = b"Content-Length: %d\r\n" % fields.length
     else:
         framing = b""
+    requested = request.requested
+    line = requested.forward_line
+    if server.path:
+        line = line.replace(b" ", b" %b" % server.path.encode("ascii"), 1)
     if fields.websocket is not None and (key := request.websocket_key):
         framing = handshake_lines(key)
+    forward = fields.forward
+    if client.is_trusted:
+        described, asked = client.forwarded_lines(fields), b""
+    else:
+        described, asked = client.forwarded, fields.asked
+    edits = requested.edits
+    if edits is not None:
+        values = variables(request) if edits.has_variables else {}
+        forward = edits.without(forward) + edits.added(values)
+        described, asked = edits.without(described), edits.without(asked)
+    if server.asked:
+        # The client's Host is the first line, if there is one.
+        others = forward.partition(b"\r\n")[2] if fields.host else forward
+        forward = b"Host: %b\r\n%b" % (server.asked.encode("ascii"), others)
+    elif not fields.host:
+        # HTTP/1.0 clients may omit it; HTTP/1.1 servers require it.
+        forward = b"Host: %b\r\n%b" % (server.authority.encode("ascii"), forward)
     return b"%b%b%b%b%b%bX-Request-Id: %b\r\n%b\r\n" % (
-        request.requested.forward_line,
-        # HTTP/1.0 clients may omit Host; HTTP/1.1 servers require it.
-        b"" if fields.host else b"Host: %b\r\n" % server.authority.encode("ascii"),
-        fields.forward,
+        line,
+        forward,
         _authorization(fields) if request.route.auth == "none" else b"",
-        client.forwarded_lines(fields) if client.is_trusted else client.forwarded,
+        described,
+        asked,
         b"" if grant is None else grant.identity,
         request.request_id,
         framing,

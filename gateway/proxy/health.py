@@ -20,15 +20,15 @@ _MOST_INTERIM: Final = 16
 
 
 async def watch_health(
-    dial: Dial, authority: str, rule: HealthCheck, report: Callable[[str | None], None]
+    dial: Dial, host: str, rule: HealthCheck, report: Callable[[str | None], None]
 ) -> None:
     """Check at once and then at each interval, until cancelled. report(None): it is healthy."""
     while True:
-        report(await check_once(dial, authority, rule))
+        report(await check_once(dial, host, rule))
         await asyncio.sleep(rule.interval_s)
 
 
-async def check_once(dial: Dial, authority: str, rule: HealthCheck) -> str | None:
+async def check_once(dial: Dial, host: str, rule: HealthCheck) -> str | None:
     """Send a request on a new connection; return what is wrong with the server, or None."""
     reader = asyncio.StreamReader(limit=MOST_HEAD_BYTES)
     transport: asyncio.Transport | None = None
@@ -37,7 +37,7 @@ async def check_once(dial: Dial, authority: str, rule: HealthCheck) -> str | Non
             transport, _ = await dial(lambda: asyncio.StreamReaderProtocol(reader), rule.timeout_s)
             transport.write(
                 b"GET %b HTTP/1.1\r\nHost: %b\r\nConnection: close\r\n\r\n"
-                % (rule.path.encode("utf-8"), authority.encode("ascii"))
+                % (rule.path.encode("utf-8"), host.encode("ascii"))
             )
             return await _read_status(reader)
     except asyncio.IncompleteReadError:

@@ -39,6 +39,7 @@ class Intake:
 
     fields:   the last parsed block that was small enough to be cached
     has_read: a whole head was read
+    fault:    of an incomplete head that is refused once its fields have arrived, or None
     """
 
     __slots__ = (
@@ -51,6 +52,7 @@ class Intake:
         "_parsed_line",
         "_requested",
         "_seen",
+        "fault",
         "fields",
         "has_read",
     )
@@ -61,6 +63,7 @@ class Intake:
         self._minor = 1
         self.fields = Fields()
         self.has_read = False
+        self.fault: Refusal | None = None
         #: The parser of `fields`: another policy may parse the same block differently.
         self._heads = gate.heads
         #: The last head that was cached, and its request line as parsed under `_lines`.
@@ -90,10 +93,12 @@ class Intake:
         if end < 0:
             return self._check_partial(buffer, at, start)
         line_end = buffer.index(b"\r\n", start)
-        requested = self._requested_by(buffer[start:line_end])
+        line = buffer[start:line_end]
+        requested = self._requested_by(line)
         self._seen = 0
         if isinstance(requested, Refusal):
             return requested
+        self.fault = None  # after a reload with another bound, the line is no longer too long
         self.has_read = True
         block = buffer[line_end + 2 : end + 2]
         after = end + 4
@@ -106,10 +111,12 @@ class Intake:
                 return parsed
             fields = parsed
             self._head = b""
-            if len(block) > MOST_BLOCK_BYTES:
-                return requested, fields, after
-            self._block, self._minor, self.fields = block, requested.minor, fields
-            self._heads = heads
+            if len(block) <= MOST_BLOCK_BYTES:
+                self._block, self._minor, self.fields = block, requested.minor, fields
+                self._heads = heads
+        hosts = self._gate.hosts
+        if hosts is not None:
+            requested = hosts.routed(line, requested, fields.host)
         if after - at <= MOST_KEPT_BYTES:
             self._head, self._requested = buffer[at:after], requested
             self._lines = self._gate.lines
@@ -140,17 +147,31 @@ class Intake:
         bounds = self._gate.policy.bounds
         seen, self._seen = at + self._seen, len(buffer) - at
         line_end = buffer.find(b"\r\n", start)
-        if line_end < 0:
-            most = bounds.url_bytes + _LINE_SLACK
+        if self.fault is None:
+            fault = self._check_line(buffer, start, line_end, seen)
+            if fault is not URL_TOO_LONG:
+                if fault is not None or line_end < 0:
+                    return fault
+                most = bounds.headers_bytes
+                return _fault(buffer, line_end + 2, seen, most, BAD_HEADER, HEADERS_TOO_LARGE)
+            self.fault = fault
+        # The key is in the fields after the line, and the answer reports its limits. So they are
+        # waited for, as long as all of it is within the bounds of a head.
+        most = bounds.url_bytes + _LINE_SLACK + bounds.headers_bytes
+        return _fault(buffer, start, seen, most, self.fault, self.fault)
+
+    def _check_line(self, buffer: bytes, start: int, end: int, seen: int) -> Refusal | None:
+        """Return the fault of the request line, once; end: where it ends; -1: it is incomplete."""
+        if end < 0:
+            most = self._gate.policy.bounds.url_bytes + _LINE_SLACK
             return _fault(buffer, start, seen, most, BAD_REQUEST_LINE, URL_TOO_LONG)
-        if seen < line_end + 2:  # the line was completed by this read
-            requested = self._read_line(buffer[start:line_end])
+        if seen < end + 2:  # the line was completed by this read
+            requested = self._read_line(buffer[start:end])
             if isinstance(requested, Refusal):
                 return requested
             self._parsed_line, self._lines = requested, self._gate.lines
             self._head = b""
-        most = bounds.headers_bytes
-        return _fault(buffer, line_end + 2, seen, most, BAD_HEADER, HEADERS_TOO_LARGE)
+        return None
 
 
 def _fault(

@@ -1,4 +1,4 @@
-"""The gateway's own paths: /health, /v1/health, /v1/auth/verify."""
+"""The gateway's own paths: /health, /v1/health, /v1/auth/verify; preflights; static answers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,15 @@ from gateway.proxy.request import Request
 
 
 def answer(request: Request, context: Context) -> None:
-    """Answer an admitted request to one of the gateway's own paths."""
+    """Answer an admitted request that has no upstream."""
     route = request.route
-    if route.name == "gateway:ping":
+    static = route.respond
+    if static is not None:
+        request.answer(static.status, static.body, static.content_type)
+    elif route.name == "gateway:ping":
         request.answer(200, b"")
+    elif route.name == "gateway:preflight":
+        request.answer(204, b"")
     elif route.name == "gateway:health":
         now = rfc3339(context.clock_us() // SECOND_US * SECOND_US)
         record = {"status": "ok", "timestamp": now, "version": context.version}

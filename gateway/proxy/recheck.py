@@ -10,14 +10,20 @@ from __future__ import annotations
 from functools import partial
 
 from gateway.domain.identity import Absent, Identity
-from gateway.domain.judge import key_refusal, route_refusal, status_refusal
-from gateway.errors import KEY_UNKNOWN, Refusal
+from gateway.domain.judge import address_refusal, key_refusal, route_refusal, status_refusal
+from gateway.errors import ADDRESS_DENIED, KEY_UNKNOWN, Refusal
 from gateway.proxy.gate import Gate
 from gateway.proxy.request import Request
 
 
 def recheck(request: Request, gate: Gate) -> None:
-    """Abandon the request if its key is not valid for it any more."""
+    """Abandon the request if its address or its key is not valid for it any more."""
+    if gate.has_address_rules:
+        policy, route = gate.policy, request.route
+        current = policy.routes.get(route.name, route)
+        if address_refusal(policy, current, request.client_ip):
+            request.abandon(ADDRESS_DENIED.reason)
+            return
     identity = request.identity
     if identity is None:
         return

@@ -5,13 +5,15 @@ Each has the limits' fields and the request's id.
 
 from __future__ import annotations
 
+from gateway.domain.error_pages import ErrorPages, Page
+from gateway.domain.headers import ACCEPT, ORIGIN
 from gateway.domain.shown import retry_after_s
-from gateway.errors import RATE_LIMITED, Refusal
+from gateway.errors import MAINTENANCE, RATE_LIMITED, Refusal
 from gateway.http1.response import ResponseHead
 from gateway.proxy import answers
 from gateway.proxy.connection_cache import CachedRefusal, RefusalParts
 from gateway.proxy.context import Context
-from gateway.proxy.request import Request
+from gateway.proxy.request import Request, variables
 
 
 def relayed(
@@ -21,8 +23,9 @@ def relayed(
 
     framing: the Content-Length or Transfer-Encoding line, or b""
     """
+    start = head.start if request.requested.answers is None else _changed_start(request, head)
     return b"%b%b%bX-Request-Id: %b\r\n%b\r\n%b" % (
-        head.start if head.dated else head.start + _date(context),
+        start if head.dated else start + _date(context),
         framing,
         _limit_fields(request, context),
         request.request_id,
@@ -31,6 +34,21 @@ def relayed(
         else answers.connection_field(request.keep, request.minor),
         body,
     )
+
+
+def _changed_start(request: Request, head: ResponseHead) -> bytes:
+    """An upstream's status line and fields, changed by the rules for answers."""
+    lines = _changed(request, head.forward)
+    return b"HTTP/1.1 %d %b\r\n%b" % (head.status, head.reason, lines)
+
+
+def _changed(request: Request, lines: bytes, *, is_own: bool = False) -> bytes:
+    """The field lines of an answer, changed by the rules for answers."""
+    rules = request.requested.answers
+    if rules is None:
+        return lines
+    values = variables(request) if rules.has_variables else {}
+    return rules.applied(lines, request.header(ORIGIN), values, is_own=is_own)
 
 
 def interim_head(head: ResponseHead) -> bytes:
@@ -44,7 +62,7 @@ def switched_head(request: Request, context: Context, head: ResponseHead) -> byt
         b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
         b"%b%bX-Request-Id: %b\r\n\r\n"
     ) % (
-        head.forward if head.dated else head.forward + _date(context),
+        _changed(request, head.forward if head.dated else head.forward + _date(context)),
         _limit_fields(request, context),
         request.request_id,
     )
@@ -54,10 +72,12 @@ def refusal(request: Request, context: Context, why: Refusal) -> tuple[bytes, in
     """A complete refusal, and the length of its body."""
     # Ids have letters, digits, ".", "_" and "-" only: JSON escapes none of them.
     request_id = request.request_id
-    if request.method == "HEAD":
-        start, end, _, body_bytes = _parts(request, context, why)
-        return start + request_id + end, body_bytes
-    if why is RATE_LIMITED and request.keep:
+    if (
+        why is RATE_LIMITED
+        and request.keep
+        and request.method != "HEAD"
+        and ((rules := request.requested.answers) is None or not rules.has_variables)
+    ):
         decision, fields, route = request.decision, request.fields, request.route
         cached = request.cache.refusal
         if (
@@ -68,13 +88,13 @@ def refusal(request: Request, context: Context, why: Refusal) -> tuple[bytes, in
             or cached.id_bytes != len(request_id)
         ):
             assert decision is not None, "a 429 has a decision"
-            parts = _parts(request, context, why)
-            cached = CachedRefusal(decision, fields, route, len(request_id), parts)
+            found = _parts(request, context, why)
+            cached = CachedRefusal(decision, fields, route, len(request_id), found)
             request.cache.refusal = cached
-        start, middle, end, body_bytes = cached.parts
+        parts, body_bytes = cached.parts
     else:
-        start, middle, end, body_bytes = _parts(request, context, why)
-    return b"".join((start, request_id, middle, request_id, end)), body_bytes
+        parts, body_bytes = _parts(request, context, why)
+    return request_id.join(parts), body_bytes
 
 
 def _parts(request: Request, context: Context, why: Refusal) -> RefusalParts:
@@ -84,38 +104,58 @@ def _parts(request: Request, context: Context, why: Refusal) -> RefusalParts:
     if why is RATE_LIMITED and decision is not None:
         retry_s = retry_after_s(decision)
     elif why.status == 503:
-        retry_s = 1
+        maintenance = request.route.maintenance if why is MAINTENANCE else None
+        retry_s = 1 if maintenance is None else int(maintenance.retry_after_s)
     route, policy = request.route, request.policy
-    start, middle, end, body_bytes = answers.refusal_frame(
+    name = ""
+    if why.names:
+        name = request.detail or answers.named(why, route, policy.bounds)
+    start, rest, body_bytes = answers.refusal_frame(
         why,
         retry_s,
         request.requested.allow,
         b""
         if request.keep and request.minor
         else answers.connection_field(request.keep, request.minor),
-        answers.named(why, route, policy.bounds) if why.names else "",
+        name,
         len(request.request_id),
         policy.error_docs,
         route.json_rpc,
         request.method == "HEAD",
+        None if policy.error_pages is None else _page(request, policy.error_pages),
     )
+    if request.requested.answers is not None:
+        start += _changed(request, b"", is_own=True)
     # As `_date`, without its call, which would be 1 % of a 404.
     before = b"%b%b%bX-Request-Id: " % (
         start,
         context.date_field.line(context.clock_us()),
         _limit_fields(request, context),
     )
-    return before, middle, end, body_bytes
+    return (before, *rest), body_bytes
 
 
-def own_answer(request: Request, context: Context, status: int, body: bytes) -> bytes:
+def _page(request: Request, pages: ErrorPages) -> Page | None:
+    """The policy's page for a refusal; None: it stays the gateway's, as for JSON-RPC clients."""
+    return None if request.route.json_rpc else pages.chosen(request.header(ACCEPT))
+
+
+def own_answer(
+    request: Request, context: Context, status: int, body: bytes, content_type: str
+) -> bytes:
     """A complete answer of the gateway."""
     return answers.answer(
         status,
-        b"%b%bX-Request-Id: %b\r\n"
-        % (_date(context), _limit_fields(request, context), request.request_id),
+        b"%b%b%bX-Request-Id: %b\r\n"
+        % (
+            _changed(request, b"", is_own=True),
+            _date(context),
+            _limit_fields(request, context),
+            request.request_id,
+        ),
         body,
         answers.connection_field(request.keep, request.minor),
+        content_type,
         head_only=request.method == "HEAD",
     )
 

@@ -9,6 +9,8 @@ a 429, and an `__init__` here 1 %.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from time import perf_counter
+from typing import Final, Protocol
 
 from gateway.domain.identity import Grant, Identity
 from gateway.domain.limits import Check, Decision
@@ -20,6 +22,30 @@ from gateway.observe.metrics import Source
 from gateway.proxy.client import Client
 from gateway.proxy.connection_cache import ConnectionCache
 from gateway.routing import Requested
+
+
+def variables(request: Request) -> dict[str, str]:
+    """The values of `header_edits.VARIABLES`."""
+    identity, grant = request.identity, request.grant
+    return {
+        "request_id": request.request_id.decode("ascii"),
+        "client_ip": request.client_ip,
+        "key_id": "" if identity is None else identity.record.id,
+        "account": "" if identity is None else identity.record.account,
+        "plan": "" if identity is None or grant is None else grant.plan,
+    }
+
+
+JSON: Final = "application/json"
+
+
+class SentTo(Protocol):
+    """A server. name: of its upstream; label: its address"""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def label(self) -> str: ...
 
 
 class Request(ABC):
@@ -41,6 +67,7 @@ class Request(ABC):
     check:    the question to the limiter
     decision: the limiter's answer
     refusal:  why the request is refused
+    detail:   what a refusal's message says about this request; "": nothing
 
     The outcome:
 
@@ -48,7 +75,7 @@ class Request(ABC):
     status:        of the answer; 0: none has begun
     source:        of the answer: the gateway or the upstream
     bytes_in:      of the request's body, read so far; bytes_out: of the answer's, sent so far
-    upstream_name: None: it was not sent to any
+    sent_to:       the server that it was sent to; None: it was not sent to any
     upstream_from: when an upstream connection was asked for, by `time.perf_counter`; 0.0: never
     upstream_s:    how long the upstream took; None: it was not used, or has not finished
     """
@@ -61,6 +88,7 @@ class Request(ABC):
         "client",
         "client_ip",
         "decision",
+        "detail",
         "fields",
         "grant",
         "identity",
@@ -72,12 +100,12 @@ class Request(ABC):
         "request_id",
         "requested",
         "route",
+        "sent_to",
         "source",
         "started",
         "status",
         "subject",
         "upstream_from",
-        "upstream_name",
         "upstream_s",
     )
 
@@ -98,12 +126,13 @@ class Request(ABC):
     check: Check | None
     decision: Decision | None
     refusal: Refusal | None
+    detail: str
     keep: bool
     status: int
     source: Source
     bytes_in: int
     bytes_out: int
-    upstream_name: str | None
+    sent_to: SentTo | None
     upstream_from: float
     upstream_s: float | None
 
@@ -120,6 +149,47 @@ class Request(ABC):
         """The value of a field, for limits per header; "" if it is absent."""
         return self.client.counted(self.fields, name)
 
+    def subject_of(self, by: str) -> str:
+        """What load balancing goes by: "key", "account", "ip" or "header:NAME", as for limits.
+
+        A request without a key or the header is that of its address.
+        """
+        if by.startswith("header:"):
+            found = self.header(by.removeprefix("header:"))
+        elif by == "ip" or self.identity is None:
+            found = ""
+        else:
+            record = self.identity.record
+            found = record.lineage if by == "key" else record.account
+        return found or self.subject
+
+    @property
+    def asked_at(self) -> float:
+        """When the limiter was asked, by `time.perf_counter`; 0.0: it was not, or `is_timed` not.
+
+        The time in the connection's cache may be that of an earlier request.
+        """
+        asked_at = self.cache.asked_at
+        return asked_at if asked_at >= self.started else 0.0
+
+    @property
+    def decided_at(self) -> float:
+        """When the limiter answered; 0.0: it has not, or `is_timed` is not set."""
+        decided_at = self.cache.decided_at
+        return decided_at if decided_at >= self.started else 0.0
+
+    def decided_then(self, decision: Decision | None) -> None:
+        """Note when the limiter answered, and act on its decision."""
+        self.cache.decided_at = perf_counter()
+        self.decided(decision)
+
+    def upstream_for(self) -> str:
+        """The name of the upstream that it is for: the route's, or that of its canary."""
+        canary = self.route.canary
+        if canary is None or not canary.takes(self):
+            return self.route.upstream
+        return canary.upstream
+
     # -- implemented by the exchange --------------------------------------------------------------
     @property
     @abstractmethod
@@ -127,12 +197,22 @@ class Request(ABC):
         """It was answered or abandoned."""
 
     @abstractmethod
+    def whole_body(self, most: int, too_large: Refusal) -> bytes | Refusal | None:
+        """The whole body, b"" if there is none, for a decision that depends on it.
+
+        None: it has not arrived yet. It is collected, and then the gate is asked again, from the
+        start: by then the request may have a refusal.
+
+        most: its largest size; too_large: the refusal of a larger one, which is returned
+        """
+
+    @abstractmethod
     def decided(self, decision: Decision | None) -> None:
         """Act on the limiter's decision; None: it was unavailable."""
 
     @abstractmethod
-    def answer(self, status: int, body: bytes) -> None:
-        """Answer with a small JSON body of the gateway."""
+    def answer(self, status: int, body: bytes, content_type: str = JSON) -> None:
+        """Answer with a small body of the gateway."""
 
     @abstractmethod
     def answer_refusal(self, refusal: Refusal) -> None:

@@ -1,4 +1,4 @@
-"""One server of an upstream: its connections and its health."""
+"""One server of an upstream, at one address: its connections and its health."""
 
 from __future__ import annotations
 
@@ -13,18 +13,21 @@ from typing import Final, Protocol, TypeVar
 from gateway import tasks
 from gateway.domain import balance
 from gateway.domain.balance import Health
-from gateway.domain.policy import Ejection, HealthCheck, Server, Timeouts, Upstream
+from gateway.domain.breaker import Window
+from gateway.domain.policy import Ejection, HealthCheck, Timeouts, Trust, Upstream
+from gateway.domain.targets import Target
 from gateway.observe.metrics import Metrics
-from gateway.proxy.dial import Resolve, dial
+from gateway.proxy.dial import dial
 from gateway.proxy.health import watch_health
 from gateway.proxy.inflight import Count
-from gateway.proxy.upstream_connection import UpstreamConnection
+from gateway.proxy.upstream_connection import TimedConnection, UpstreamConnection
 
 log = logging.getLogger("gateway.upstream")
 
 #: Idle connections to one server. More than a worker's requests in flight are of no use.
 MOST_IDLE: Final = 256
-#: A connection is not reused after this time, so that a changed address of the host is found.
+#: A connection is not reused after this time, so that what balances in front of the server can
+#: move it.
 MOST_AGE_S: Final = 300.0
 
 _Protocol = TypeVar("_Protocol", bound=asyncio.BaseProtocol)
@@ -44,9 +47,17 @@ class Siblings(Protocol):
         ...
 
 
-class ServerPool:
-    """The connections to one server. The last used is used next, so that the others expire.
+def connect_timeout(upstream: Upstream, timeouts: Timeouts) -> float:
+    """How long connecting to a server of the upstream may take, in seconds."""
+    return timeouts.connect_s if upstream.connect_s is None else upstream.connect_s
 
+
+class ServerPool:
+    """The connections to one target. The last used is used next, so that the others expire.
+
+    label:      names it in logs and metrics
+    weight:     how many requests it gets, in proportion to those of other servers
+    priority:   it gets requests while no server with a lower one is healthy
     busy:       exchanges on its connections, or waiting for one to open; changed only here
     count:      of the upstream's requests in flight; None: they have no limit
     connect_s, response_s: timeouts for a connection, and for the first byte of an answer
@@ -57,23 +68,27 @@ class ServerPool:
     response_s: float
     count: Count | None = None
 
-    def __init__(self, name: str, server: Server, metrics: Metrics, resolve: Resolve) -> None:
+    def __init__(self, name: str, target: Target, metrics: Metrics) -> None:
         self.name = name
-        self.server = server
-        self.authority = server.authority
+        self.target = target
+        self.server = target.server
+        self.label = target.label
+        self.weight = 1
+        self.priority = 0
         self.metrics = metrics
         self.idle: list[UpstreamConnection] = []
         self.busy = 0
         self.health = Health()
-        self._resolve = resolve
         self._loop = asyncio.get_running_loop()
         self._tls: ssl.SSLContext | None = None
-        self._ca: str | None = None
+        self._trust = Trust()
         self._rule: HealthCheck | None = None
+        self._ejection: Ejection | None = None
+        self._window: Window | None = None
         self._watch: asyncio.Task[None] | None = None
         self._was_healthy = True
         self._is_removed = False
-        metrics.upstream_health(name, self.authority, True)
+        metrics.upstream_health(name, self.label, True)
 
     # -- life -------------------------------------------------------------------------------------
     def use(
@@ -85,15 +100,22 @@ class ServerPool:
     ) -> None:
         """Apply the policy's settings of its upstream."""
         self.servers = servers
-        self.connect_s = timeouts.connect_s if upstream.connect_s is None else upstream.connect_s
+        self.connect_s = connect_timeout(upstream, timeouts)
         self.response_s = (
             timeouts.response_s if upstream.response_s is None else upstream.response_s
         )
         self._tls = tls
-        if self._ca != upstream.ca:
-            # Connections that were verified by other authorities are not used any more.
+        if self._ejection != upstream.ejection:
+            self._ejection = upstream.ejection
+            if self.health.counted != upstream.ejection.counts_answers:
+                self.close_idle(inf)  # the next ones are of the other kind
+            self.health.counted = upstream.ejection.counts_answers
+            self._window = Window(upstream.ejection) if self.health.counted else None
+        if self._trust != upstream.trust:
+            # Connections that were verified by other authorities, or for which we identified
+            # ourselves otherwise, are not used any more.
             self.close_idle(inf)
-            self._ca = upstream.ca
+            self._trust = upstream.trust
         if self._rule != upstream.health:
             self._rule = rule = upstream.health
             self._stop_watch()
@@ -101,17 +123,18 @@ class ServerPool:
             self._report_health()
             if rule is not None:
                 report = partial(self._checked, rule)
-                watch = watch_health(self.dial, self.authority, rule, report)
-                self._watch = tasks.spawn(watch, f"health check of {self.authority}")
+                host = self.server.asked or self.server.authority
+                watch = watch_health(self.dial, host, rule, report)
+                self._watch = tasks.spawn(watch, f"health check of {self.label}")
 
     def retire(self) -> asyncio.Task[None] | None:
-        """Remove it: the policy no longer has it. Exchanges go on; no connection is kept.
+        """Remove it: the policy, or DNS, no longer has it. Exchanges go on; no connection is kept.
 
         Returns its health check, if there is one, which was cancelled.
         """
         self._is_removed = True
         self.close_idle(inf)
-        self.metrics.upstream_health(self.name, self.authority, None)
+        self.metrics.upstream_health(self.name, self.label, None)
         return self._stop_watch()
 
     def _stop_watch(self) -> asyncio.Task[None] | None:
@@ -140,7 +163,8 @@ class ServerPool:
         Raises OSError, TimeoutError included; the exchange is then no longer counted.
         """
         try:
-            _, connection = await self.dial(lambda: UpstreamConnection(self), self.connect_s)
+            kind = UpstreamConnection if self._window is None else TimedConnection
+            _, connection = await self.dial(lambda: kind(self), self.connect_s)
             if connection.transport.is_closing():
                 raise ConnectionAbortedError("the server closed, or sent data before a request")
         except BaseException:
@@ -152,7 +176,7 @@ class ServerPool:
         self, factory: Callable[[], _Protocol], timeout_s: float
     ) -> tuple[asyncio.Transport, _Protocol]:
         """Connect a protocol. Raises OSError."""
-        return await dial(factory, self.server, self._tls, self._resolve, timeout_s)
+        return await dial(factory, self.target, self._tls, timeout_s)
 
     def give_back(self, connection: UpstreamConnection, reusable: bool) -> None:
         """Take a connection back after its exchange."""
@@ -192,17 +216,35 @@ class ServerPool:
         servers = self.servers
         is_last = servers.is_last_healthy(self)
         now = asyncio.get_running_loop().time()
+        if self._window is not None and self.health.is_healthy:
+            self._count(self._window, now, error=True, slow=False)
         balance.fail(self.health, servers.ejection, now, is_last=is_last)
         self._report_health()
 
-    def answered(self) -> None:
+    def answered(self, status: int, waited_s: float) -> None:
         """Note the head of an answer of a server in doubt."""
-        balance.answer(self.health)
+        window, health = self._window, self.health
+        if window is not None:
+            error, slow = window.is_error(status), window.is_slow(waited_s)
+            now = self._loop.time()
+            if health.probing and (error or slow):
+                balance.eject(health, self.servers.ejection, now)
+            elif not health.out_until:
+                self._count(window, now, error=error, slow=slow)
+        balance.answer(health)
         self._report_health()
+
+    def _count(self, window: Window, now: float, *, error: bool, slow: bool) -> None:
+        """Count an answer, or the lack of one, of a server that is not ejected."""
+        why = window.add(now, error=error, slow=slow)
+        if why is not None and not self.servers.is_last_healthy(self):
+            log.warning("upstream %s: %s is ejected: %s", self.name, self.label, why)
+            balance.eject(self.health, self.servers.ejection, now)
+            window.clear()
 
     def _checked(self, rule: HealthCheck, words: str | None) -> None:
         if words is not None and self.health.passes:
-            log.warning("upstream %s: %s fails its check: %s", self.name, self.authority, words)
+            log.warning("upstream %s: %s fails its check: %s", self.name, self.label, words)
         balance.check(self.health, rule, words is None)
         self._report_health()
 
@@ -214,11 +256,11 @@ class ServerPool:
         self._was_healthy = is_healthy
         log.warning(
             "upstream %s: %s is %s",
-            *(self.name, self.authority, "healthy" if is_healthy else "unhealthy"),
+            *(self.name, self.label, "healthy" if is_healthy else "unhealthy"),
         )
         self.servers.health_changed()
         if not self._is_removed:
-            self.metrics.upstream_health(self.name, self.authority, is_healthy)
+            self.metrics.upstream_health(self.name, self.label, is_healthy)
 
 
 class CountedServerPool(ServerPool):
@@ -226,12 +268,10 @@ class CountedServerPool(ServerPool):
 
     count: Count
 
-    def __init__(
-        self, name: str, server: Server, metrics: Metrics, resolve: Resolve, count: Count
-    ) -> None:
+    def __init__(self, name: str, target: Target, metrics: Metrics, count: Count) -> None:
         self.count = count
         self._busy = 0
-        super().__init__(name, server, metrics, resolve)
+        super().__init__(name, target, metrics)
 
     @property
     def busy(self) -> int:

@@ -104,6 +104,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     """
 
     __slots__ = (
+        "_before",
         "_begins",
         "_closing",
         "_context",
@@ -115,6 +116,7 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         "_opened",
         "_outgoing",
         "_paused",
+        "_preamble",
         "_protocol",
         "_ready",
         "_records",
@@ -145,6 +147,9 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._tls: ssl.SSLObject | None = None
         if server is not None:
             self._tls = context.wrap_bio(self._incoming, self._outgoing, server_hostname=server)
+        #: Reads what precedes the handshake, if something does, and its bytes so far.
+        self._preamble: Callable[[bytes], int] | None = None
+        self._before = b""
         self._records = Records()
         #: Records with data, or of the handshake; bytes of data.
         self._data_records = self._data_bytes = 0
@@ -178,6 +183,10 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
     def buffer_updated(self, nbytes: int) -> None:
         self._filled = nbytes >= READ_BYTES
         if self._tls is None:
+            if self._preamble is not None:
+                nbytes = self._read_preamble(self._preamble, nbytes)
+            if not nbytes or self._closing:
+                return
             self._begin()
         data, at = _VIEW[:nbytes], 0
         if self._ready and self._records.is_one(data):
@@ -202,7 +211,8 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         failure = self._failure or exc
         opened = self._opened
         # This breaks the reference cycle.
-        protocol, self._protocol, self._begins = self._protocol, _NO_PROTOCOL, None
+        protocol, self._protocol = self._protocol, _NO_PROTOCOL
+        self._begins = self._preamble = None
         if opened is None or self._ready:
             protocol.connection_lost(failure)
         elif not opened.done():
@@ -213,6 +223,16 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
 
     def resume_writing(self) -> None:
         self._protocol.resume_writing()
+
+    def _read_preamble(self, read: Callable[[bytes], int], nbytes: int) -> int:
+        """Read what precedes the handshake; return how many bytes follow it in the buffer."""
+        self._before += _VIEW[:nbytes].tobytes()
+        length = read(self._before)
+        if not length:
+            return 0
+        rest, self._before, self._preamble = self._before[length:], b"", None
+        _VIEW[: len(rest)] = rest
+        return len(rest)
 
     # -- TLS --------------------------------------------------------------------------------------
     def _begin(self) -> None:
@@ -314,6 +334,13 @@ class TlsTransport(asyncio.BufferedProtocol, asyncio.Transport):
         self._socket.close()
 
     # -- called by the protocol above -------------------------------------------------------------
+    def expect_preamble(self, read: Callable[[bytes], int]) -> None:
+        """Call `read` with all bytes so far, until it returns the length of what precedes TLS.
+
+        read: returns 0 for an incomplete preamble; it has to bound its length, or abort
+        """
+        self._preamble = read
+
     def has_unread(self) -> bool:
         """Were more bytes received than passed on?"""
         return self._is_behind() or (self._filled and unread_bytes(self._socket) > 0)

@@ -102,6 +102,7 @@ class Owner(Protocol):
 
     name: str
     server: Server
+    label: str
     metrics: Metrics
     health: Health
     response_s: float
@@ -122,8 +123,8 @@ class Owner(Protocol):
         """Count a failure: the answer was invalid, or late."""
         ...
 
-    def answered(self) -> None:
-        """Note the head of an answer of a server in doubt."""
+    def answered(self, status: int, waited_s: float) -> None:
+        """Note the head of an answer of a server in doubt. waited_s: since the request was sent"""
         ...
 
 
@@ -191,6 +192,13 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self._interim = 0
         self._head = None
         self._reader = None
+
+    def sent(self) -> None:
+        """The whole request was sent, as far as it can be: the time of its answer begins."""
+
+    def _waited_s(self, exchange: UpstreamExchange) -> float:
+        """How long the server has had the whole request, in seconds; 0.0: that is not measured."""
+        return 0.0
 
     def pause(self) -> None:
         """Pause reading: the client takes no more for now."""
@@ -349,7 +357,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
                 exchange.pass_interim(head)
             data = rest
         if self.pool.health.is_doubted:
-            self.pool.answered()
+            self.pool.answered(head.status, self._waited_s(exchange))
         self._head = head
         if head.sized and head.length == len(rest) and exchange.method != "HEAD":
             # The common case: the whole body is here, and needs no reader.
@@ -383,7 +391,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._invalid(exchange, fault)
             return
         if self.pool.health.is_doubted:
-            self.pool.answered()
+            self.pool.answered(head.status, self._waited_s(exchange))
         self._head = head
         exchange.switch(head, rest)
 
@@ -427,3 +435,20 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._partial.clear()
             self.finish(reusable=False)
             exchange.upstream_invalid(UPSTREAM_INVALID, words)
+
+
+class TimedConnection(UpstreamConnection):
+    """One to a server whose answers are counted. Others do without its cost."""
+
+    __slots__ = ("_sent",)
+
+    def begin(self, exchange: UpstreamExchange) -> None:
+        super().begin(exchange)
+        self.sent()
+
+    def sent(self) -> None:
+        self._sent = asyncio.get_running_loop().time()
+
+    def _waited_s(self, exchange: UpstreamExchange) -> float:
+        # An answer that comes before the request was sent is not late, however slow the client is.
+        return asyncio.get_running_loop().time() - self._sent if exchange.is_sent else 0.0

@@ -2,7 +2,7 @@
 
 A policy may have hundreds of limits, so this is the most expensive answer. Therefore the route has
 its own limit, concurrent requests for the same answer share one check, and an answer is cached for
-a second. The plan's limit, which is in the answer's head, is read each time.
+a second. The plan's limits, which are in the answer's head, are read each time.
 """
 
 from __future__ import annotations
@@ -16,9 +16,10 @@ from typing import Final
 
 from gateway.domain.counters import counter_names
 from gateway.domain.identity import Identity
+from gateway.domain.keys import KeyRecord
 from gateway.domain.limits import MOST_LIMITS, Check, Decision, Limit, Standing
 from gateway.domain.meets import RouteLimit, all_limits, reachable
-from gateway.domain.policy import Policy
+from gateway.domain.policy import Plan, Policy
 from gateway.domain.shown import limit_as_json, reset_after_s, rfc3339
 from gateway.errors import STORE_UNAVAILABLE
 from gateway.proxy.gate import Gate
@@ -36,8 +37,10 @@ class _CachedAnswer:
 
     identity, policy: it holds for these very objects
     at_s:             when it was requested, by the clock of `Request.started`
+    plan:             the key's plan
     met:              the key's limits, the plan's first
     names:            the names of their counters
+    plan_check:       the check of the plan's limits, which are in the answer's head
     per_client:       the limits per address or header
     client_names:     the names of their counters
     waiting:          requests that wait for the limiter; None: it has answered
@@ -47,8 +50,10 @@ class _CachedAnswer:
     identity: Identity
     policy: Policy
     at_s: float
+    plan: Plan
     met: list[RouteLimit]
     names: tuple[str, ...]
+    plan_check: Check
     per_client: tuple[Limit, ...]
     client_names: tuple[str, ...]
     waiting: list[Request] | None = field(default_factory=list)
@@ -61,8 +66,8 @@ class Verified:
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._policy: Policy | None = None
-        #: By plan, under that policy, for keys without their own limits.
-        self._met: dict[str, tuple[tuple[RouteLimit, ...], ...]] = {}
+        #: By plan and billing day, under that policy, for keys without their own limits.
+        self._met: dict[tuple[str, int], tuple[tuple[RouteLimit, ...], ...]] = {}
         #: By key id, the oldest first.
         self._cached: OrderedDict[str, _CachedAnswer] = OrderedDict()
 
@@ -85,33 +90,39 @@ class Verified:
         self._ask(cached)
 
     def _begin(self, request: Request, identity: Identity) -> _CachedAnswer:
-        met = reachable(
-            self._all_limits(request.policy, identity), identity.record, identity.account
-        )
+        policy, record = request.policy, identity.record
+        plan = policy.plan(record.plan)
+        assert plan is not None, "the key was admitted"
+        met = reachable(self._all_limits(policy, plan, record), record, identity.account)
         limits = tuple(limit for _, limit in met)
+        names = _names(limits, request, identity)
+        of_plan = sum(route is None for route, _ in met)
         per_client = tuple(limit for limit in limits if limit.per not in {"key", "account"})
         cached = _CachedAnswer(
             identity,
-            request.policy,
+            policy,
             request.started,
+            plan,
             met,
-            _names(limits, request, identity),
+            names,
+            Check(limits[:of_plan], names[:of_plan], 0),
             per_client,
             _names(per_client, request, identity),
         )
         self._keep(cached)
         return cached
 
-    def _all_limits(self, policy: Policy, identity: Identity) -> tuple[tuple[RouteLimit, ...], ...]:
-        record = identity.record
-        plan = policy.plans[record.plan]
+    def _all_limits(
+        self, policy: Policy, plan: Plan, record: KeyRecord
+    ) -> tuple[tuple[RouteLimit, ...], ...]:
+        day = record.billing_day
         if record.limits:
-            return all_limits(policy, plan, record.limits)
+            return all_limits(policy, plan, record.limits, day)
         if policy is not self._policy:
             self._policy, self._met = policy, {}
-        met = self._met.get(plan.name)
+        met = self._met.get((plan.name, day))
         if met is None:
-            met = self._met[plan.name] = all_limits(policy, plan, {})
+            met = self._met[plan.name, day] = all_limits(policy, plan, {}, day)
         return met
 
     def _keep(self, cached: _CachedAnswer) -> None:
@@ -157,16 +168,15 @@ class Verified:
             self._answer(cached, request)
 
     def _answer(self, cached: _CachedAnswer, request: Request) -> None:
-        """Read the plan's limit, and answer."""
+        """Read the plan's limits, and answer."""
         if request.is_over:
             return
         if cached.body is None:
             request.answer_refusal(STORE_UNAVAILABLE)
             return
-        _, plan_limit = cached.met[0]
-        check = Check((plan_limit,), cached.names[:1], 0)
+        answer = partial(_answer_headed, request, cached.body, cached.plan_check)
         try:
-            self._gate.limiter.decide(check, partial(_answer_headed, request, cached.body, check))
+            self._gate.limiter.decide(cached.plan_check, answer)
         except Exception:
             request.failed()
 
@@ -188,6 +198,7 @@ def _names(limits: Sequence[Limit], request: Request, identity: Identity) -> tup
     return counter_names(
         limits,
         account=identity.record.account,
+        home=identity.record.home,
         lineage=identity.record.lineage,
         ip=request.subject,
         header=request.header,
@@ -214,17 +225,17 @@ def _body(cached: _CachedAnswer, standings: Sequence[Standing]) -> bytes:
         f'"remaining": {standing.remaining}, "reset_after": {reset_after_s(standing)}}}'
         for (route, limit), standing in zip(cached.met, standings, strict=True)
     )
-    head = json.dumps({"valid": True, "key": _key(cached.identity)})
+    head = json.dumps({"valid": True, "key": _key(cached.identity, cached.plan.name)})
     return f'{head[:-1]}, "limits": [{rows}]}}'.encode("ascii")
 
 
-def _key(identity: Identity) -> dict[str, object]:
+def _key(identity: Identity, plan: str) -> dict[str, object]:
     record = identity.record
     return {
         "id": record.id,
         "name": record.name,
         "account": record.account,
-        "plan": record.plan,
+        "plan": plan,
         "environment": record.environment,
         "scopes": list(record.scopes),
         "permissions": {area: list(actions) for area, actions in record.permissions.items()},

@@ -27,8 +27,10 @@ from gateway.admin.token import STRONG, AdminToken, TokenFault, read_token
 from gateway.domain.ports import AdminStore
 from gateway.manage.management import Management, build_management
 from gateway.manage.policies import Loaded
+from gateway.observe.registry import Snapshot
 from gateway.runtime.certificates import keep_certificates
 from gateway.runtime.listening_sockets import bind_admin
+from gateway.runtime.policy_recorder import PolicyRecorder
 from gateway.runtime.process import raise_limit
 from gateway.runtime.settings import CannotStart, Settings, authority
 from gateway.stores.admin import MemoryAdminStore
@@ -70,19 +72,23 @@ async def administration(
     loaded: Callable[[], Loaded],
     clock_us: Callable[[], int],
     *,
+    snapshot: Callable[[], Snapshot] = Snapshot,
     stores: ManagedStores | None = None,
     workers: int = 0,
     sockets: Sequence[socket.socket] = (),
     environ: Mapping[str, str] = os.environ,
+    recorder: PolicyRecorder | None = None,
 ) -> AsyncIterator[Administration]:
     """Open the admin listener; closed at exit. Raises CannotStart.
 
     settings: has the addresses of the admin listener and of the store
     clock_us: the host's time, used until the store's time is known
+    snapshot: the metrics of the gateway as of its last reports
     stores:   the stores of this process; None: those at the store's address
     workers:  how many worker processes this process starts
     sockets:  bound sockets to listen on; empty: new ones at the settings' address are bound
     environ:  variables that may have the token
+    recorder: of the policies that this gateway loads; it runs until exit
     """
     address = settings.admin
     assert address is not None, "there is no admin listener"
@@ -95,16 +101,22 @@ async def administration(
         sessions = Sessions(token.text, admin_store)
         tasks.keep_running(stack, keep_marked(token, admin_store), "mark of the admin token")
         tasks.keep_running(stack, _keep_noting_ended(sessions), "ended sessions")
+        management = None if stores is None else _manage(stores, loaded, snapshot)
+        if recorder is not None:
+            tasks.keep_running(stack, recorder.describe(), "policy changes")
+            if management is not None and stores is not None:
+                tasks.keep_running(stack, recorder.write(management.history), "policy history")
+                tasks.keep_running(stack, recorder.count_keys(stores.keys), "keys of removed plans")
         deps = AdminDeps(
             Access(token.text, token.is_weak),
             sessions,
-            None if stores is None else _manage(stores, loaded),
+            management,
             settings.admin_hosts,
             lambda: loaded().policy.admin_proxy,
             lambda: loaded().policy.error_docs,
         )
-        certificates = keep_certificates(stack, loaded().policy.admin_tls, "admin_tls")
-        tls = None if certificates is None else certificates.context
+        certificates = keep_certificates(stack, lambda: loaded().policy.admin_tls, "admin_tls")
+        tls = None if certificates is None else lambda: certificates.context
         most = most_connections(raise_limit(), workers)
         server = AdminServer(build_admin(scrape, readiness, deps), tls, most)
         if not sockets:
@@ -146,13 +158,17 @@ async def _keep_noting_ended(sessions: Sessions) -> None:
         await sessions.note_ended(now_s())
 
 
-def _manage(stores: ManagedStores, loaded: Callable[[], Loaded]) -> Management:
+def _manage(
+    stores: ManagedStores, loaded: Callable[[], Loaded], snapshot: Callable[[], Snapshot]
+) -> Management:
     return build_management(
         keys=stores.keys,
         usage=stores.usage,
         warnings=stores.warnings,
         audit=stores.audit,
         counts=stores.counters,
+        policies=stores.policies,
         loaded=loaded,
         clock_us=stores.clock_us,
+        snapshot=snapshot,
     )

@@ -1,18 +1,19 @@
-"""The CA certificates that verify upstreams, reloaded when their files change.
+"""The files of TLS with upstreams, reloaded when they change.
 
-`file_watch` watches the files that the loaded policy names. If one cannot be read, that is logged,
-and the previous certificates stay in use.
+They are the CA certificates that verify upstreams, and the client certificates with which the
+gateway identifies itself. `file_watch` watches the files that the loaded policy names. If one
+cannot be used, that is logged, and the previous ones stay in use.
 """
 
 from __future__ import annotations
 
 import logging
-import ssl
 from collections.abc import Callable
 from typing import Final
 
-from gateway.domain.policy import Policy
-from gateway.files import check_regular
+from gateway.domain.policy import Policy, Trust
+from gateway.files import reason_of
+from gateway.proxy.dial import open_context
 from gateway.runtime.file_watch import FileWatch, signature
 
 log = logging.getLogger("gateway")
@@ -21,7 +22,7 @@ INTERVAL_S: Final = 1.0
 
 
 class Authorities:
-    """Watches the CA files of upstreams.
+    """Watches the files of TLS with upstreams.
 
     policy: returns the loaded policy
     use:    makes the upstreams of a policy read their files again
@@ -38,7 +39,7 @@ class Authorities:
         self._use = use
         self._files = FileWatch(
             lambda: signature(self._named()),
-            lambda: list(filter(None, map(_fault, self._named()))),
+            lambda: list(filter(None, map(_fault, sorted(self._trusts(), key=str)))),
             self._take,
             interval_s=interval_s,
             known=signature(self._named()),
@@ -48,27 +49,28 @@ class Authorities:
         """Watch until cancelled."""
         await self._files.run()
 
+    def _trusts(self) -> set[Trust]:
+        trusts = {upstream.trust for upstream in self._policy().upstreams.values()}
+        return {trust for trust in trusts if trust.files}
+
     def _named(self) -> list[str]:
-        upstreams = self._policy().upstreams.values()
-        return sorted({upstream.ca for upstream in upstreams if upstream.ca is not None})
+        return sorted({file for trust in self._trusts() for file in trust.files})
 
     def _take(self, faults: list[str], _asked: bool) -> None:
         if faults:
             log.error(
-                "upstream CA reload failed; keeping the previous certificates: %s",
+                "upstream certificates reload failed; keeping the previous ones: %s",
                 "; ".join(faults),
             )
         elif named := self._named():
             self._use(self._policy())
-            log.info("upstream CA certificates loaded: %s", ", ".join(named))
+            log.info("upstream certificates loaded: %s", ", ".join(named))
 
 
-def _fault(file: str) -> str | None:
-    """What is wrong with a CA file; None: nothing."""
+def _fault(trust: Trust) -> str | None:
+    """What is wrong with an upstream's files; None: nothing."""
     try:
-        check_regular(file)
-        ssl.create_default_context(cafile=file)
+        open_context(trust)
     except OSError as error:
-        why = error.reason if isinstance(error, ssl.SSLError) else error.strerror
-        return f"{file}: {why or error}"
+        return f"{' and '.join(trust.files)}: {reason_of(error)}"
     return None

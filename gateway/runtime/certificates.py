@@ -1,7 +1,8 @@
-"""The server certificate, reloaded when its files change.
+"""The server certificates, reloaded when their files or their setting change.
 
-`file_watch` watches both files. A new pair is first loaded into a separate context: if the two do
-not match or cannot be read, that is reported, and the previous certificate stays in use.
+`file_watch` watches all files. They are loaded into new contexts, in a thread; connections that
+begin later use these. If a certificate and its key do not match or cannot be read, that is
+reported, and the previous certificates stay in use, all of them.
 
 Open connections keep the certificate they began with.
 """
@@ -10,14 +11,24 @@ from __future__ import annotations
 
 import logging
 import ssl
+import sys
+import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from typing import Final
+from typing import Any, Final
 
 from gateway import tasks
-from gateway.domain.policy import Tls
-from gateway.files import check_regular
-from gateway.runtime.file_watch import FileWatch, signature
+from gateway.domain.certificates import ServerNames
+from gateway.domain.policy import CertificateFiles, Policy, Tls
+from gateway.policies.tls import (
+    CertificateFault,
+    load_authorities,
+    load_pair,
+    read_certificate,
+    server_context,
+    validity_fault,
+)
+from gateway.runtime.file_watch import FileWatch, Signature, signature
 from gateway.runtime.settings import CannotStart
 
 log = logging.getLogger("gateway")
@@ -25,36 +36,33 @@ log = logging.getLogger("gateway")
 INTERVAL_S: Final = 1.0
 
 
-class CertificateFault(Exception):
-    """A certificate and its key cannot be used; the text names both files and says why."""
-
-
 class Certificates:
     """Owns the server-side TLS context. Raises CertificateFault if the first load fails.
 
-    context:  for creating servers; always the same object
-    on_fault: called in the loop's thread with what is wrong, once per change; the previous
-              certificate stays in use
+    tls:       returns the setting in effect
+    context:   for connections that begin now
+    on_loaded: called in the loop's thread with the setting that was loaded, not for the first load
+    on_fault:  likewise with what is wrong, once per change; the previous certificates stay in use
     """
 
     def __init__(
         self,
-        tls: Tls,
+        tls: Callable[[], Tls],
         *,
         on_fault: Callable[[CertificateFault], None],
+        on_loaded: Callable[[Tls], None] = lambda _tls: None,
         interval_s: float = INTERVAL_S,
     ) -> None:
-        self._tls = tls
         self._on_fault = on_fault
-        files = (tls.certificate, tls.key)
+        self._on_loaded = on_loaded
         self._files = FileWatch(
-            lambda: signature(files),
-            lambda: _try_out(tls),
+            lambda: _look_at(tls()),
+            lambda: _build(tls()),
             self._take,
             interval_s=interval_s,
-            known=signature(files),
+            known=_look_at(tls()),
         )
-        self.context = build_context(tls)
+        self.context = build_context(tls())
 
     async def run(self) -> None:
         """Watch until cancelled."""
@@ -64,77 +72,126 @@ class Certificates:
         """Make `run` load the files now, changed or not (SIGHUP)."""
         self._files.read_now()
 
-    def _take(self, fault: CertificateFault | None, _asked: bool) -> None:
-        if fault is None:
-            fault = self._load()
-        if fault is not None:
-            self._on_fault(fault)
-
-    def _load(self) -> CertificateFault | None:
-        """Load into the context in use; in the loop's thread, as handshakes there read it.
-
-        OpenSSL only loads from files, so they are read again after the trial. If they changed in
-        between, the context may lack a key; the next checks load them again.
-        """
-        try:
-            _load_pair(self.context, self._tls)
-        except CertificateFault as fault:
-            self._files.read_again()
-            return fault
-        return None
+    def _take(self, built: tuple[Tls, ssl.SSLContext] | CertificateFault, _asked: bool) -> None:
+        if isinstance(built, CertificateFault):
+            self._on_fault(built)
+        else:
+            tls, self.context = built
+            self._on_loaded(tls)
 
 
-def keep_certificates(stack: AsyncExitStack, tls: Tls | None, setting: str) -> Certificates | None:
+def keep_certificates(
+    stack: AsyncExitStack, tls: Callable[[], Tls | None], setting: str
+) -> Certificates | None:
     """The certificates of a policy setting, reloaded until the stack is closed.
 
-    setting: "tls" or "admin_tls". None: the setting is absent. Raises CannotStart if the
-    certificate cannot be loaded.
+    tls:     returns the setting as it is in the loaded policy. What is None at the start stays so;
+             what becomes None later keeps its last value
+    setting: "tls" or "admin_tls"
+
+    Raises CannotStart if a certificate cannot be loaded.
     """
-    if tls is None:
+    first = tls()
+    if first is None:
         return None
+    last = first
+
+    def current() -> Tls:
+        nonlocal last
+        last = tls() or last
+        return last
 
     def report(fault: CertificateFault) -> None:
-        log.error("%s: reload failed; keeping the previous certificate: %s", setting, fault)
+        log.error("%s: reload failed; keeping the previous certificates: %s", setting, fault)
+
+    def loaded(used: Tls) -> None:
+        log.info("%s: certificates loaded: %s", setting, _named(used))
+        for pair in used.pairs:
+            if (fault := validity_fault(pair.certificate, time.time())) is not None:
+                log.warning("%s: clients will refuse the certificate %s", setting, fault)
 
     try:
-        certificates = Certificates(tls, on_fault=report)
+        certificates = Certificates(current, on_fault=report, on_loaded=loaded)
     except CertificateFault as fault:
         raise CannotStart(f"{setting}: {fault}") from fault
     tasks.keep_running(stack, certificates.run(), f"certificates of {setting}")
     return certificates
 
 
-def build_context(tls: Tls) -> ssl.SSLContext:
-    """A server-side context. Raises CertificateFault.
+def warn_of_admin_tls(policy: Policy, previous: Policy) -> None:
+    """Log that the admin listener has TLS, or none, only after a restart, if that has changed."""
+    if (policy.admin_tls is None) != (previous.admin_tls is None):
+        log.warning("policy: admin_tls begins or ends after a restart")
 
-    Ciphers and curves are the defaults of Python and OpenSSL, which are updated with them.
-    """
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.minimum_version = ssl.TLSVersion.TLSv1_2
+
+def build_context(tls: Tls) -> ssl.SSLContext:
+    """A server-side context with all certificates. Raises CertificateFault."""
+    contexts = [_context_of(tls, pair) for pair in tls.pairs]
+    if len(contexts) > 1:
+        read = [read_certificate(pair.certificate) for pair in tls.pairs]
+        names = ServerNames([() if each is None else each.names for each in read])
+        _choose_by_name(contexts, names)
+    return contexts[0]
+
+
+def _context_of(tls: Tls, pair: CertificateFiles) -> ssl.SSLContext:
+    context = server_context(tls.min_version, tls.ciphers, tls.curves)
     # Compression reveals secrets by the length of the result (CRIME); renegotiation costs the
     # server many times what it costs the client. RFC 9325, 3.3 and 3.4.
     context.options |= ssl.OP_NO_COMPRESSION | ssl.OP_NO_RENEGOTIATION
     context.set_alpn_protocols(["http/1.1"])
-    _load_pair(context, tls)
+    if tls.client_certificates is not None:
+        try:
+            load_authorities(context, tls.client_certificates)
+        except OSError as exc:
+            why = exc.reason if isinstance(exc, ssl.SSLError) else exc.strerror
+            raise CertificateFault(
+                pair, f"the authorities {tls.client_certificates.ca} of clients: {why}"
+            ) from exc
+    load_pair(context, pair)
     return context
 
 
-def _try_out(tls: Tls) -> CertificateFault | None:
+def _choose_by_name(contexts: list[ssl.SSLContext], names: ServerNames) -> None:
+    """Have the first context use the certificate of the name that a client asks for."""
+    # Not the first one itself, which would refer to itself: contexts would stay until a collection.
+    others = contexts[1:]
+
+    def choose(connection: ssl.SSLObject, name: str | None, _context: ssl.SSLContext) -> None:
+        if index := names.index(name):
+            connection.context = others[index - 1]
+
+    contexts[0].sni_callback = choose
+    if not isinstance(sys.unraisablehook, _IgnoreNames):
+        sys.unraisablehook = _IgnoreNames(sys.unraisablehook)
+
+
+class _IgnoreNames:
+    """Keeps Python from writing a traceback for each name that is not ASCII: anyone may send it.
+
+    Python ends such a handshake, and then reports the error as one that it cannot raise.
+    """
+
+    def __init__(self, others: Callable[[Any], Any]) -> None:
+        self._others = others
+
+    def __call__(self, unraisable: sys.UnraisableHookArgs) -> None:
+        is_name = isinstance(unraisable.object, bytes)
+        if not (is_name and isinstance(unraisable.exc_value, UnicodeDecodeError)):
+            self._others(unraisable)
+
+
+def _look_at(tls: Tls) -> Signature:
+    """The signature of the files, and of the setting, which may change as well."""
+    return (*signature(tls.files), (repr(tls), 0, 0, 0))
+
+
+def _build(tls: Tls) -> tuple[Tls, ssl.SSLContext] | CertificateFault:
     try:
-        build_context(tls)
+        return tls, build_context(tls)
     except CertificateFault as fault:
         return fault
-    return None
 
 
-def _load_pair(context: ssl.SSLContext, tls: Tls) -> None:
-    try:
-        for file in (tls.certificate, tls.key):
-            check_regular(file)
-        # An encrypted key fails with the empty password; without one, OpenSSL asks the terminal.
-        context.load_cert_chain(tls.certificate, tls.key, password=lambda: "")
-    except OSError as exc:
-        why = exc.reason if isinstance(exc, ssl.SSLError) else exc.strerror
-        raise CertificateFault(
-            f"the certificate {tls.certificate} and the key {tls.key} cannot be used: {why or exc}"
-        ) from exc
+def _named(tls: Tls) -> str:
+    return ", ".join(pair.certificate for pair in tls.pairs)

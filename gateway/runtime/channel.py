@@ -38,7 +38,7 @@ class Start:
 
     sockets:  descriptors of the bound sockets of all workers, inherited
     policy:   the last valid one; the worker reads the files soon after
-    tls:      the TLS setting of all workers, even if the files have changed since
+    tls:      the TLS setting in effect; None: the workers have no TLS, whatever the policy says
     inflight: descriptor of the memory for `proxy/inflight.py`, inherited; None: there is none
     """
 
@@ -111,9 +111,10 @@ class Report:
 
 @dataclass(frozen=True, slots=True)
 class PolicyLoaded:
-    """The worker has loaded this policy."""
+    """The worker has loaded this policy. requested: as SIGHUP requests it"""
 
     policy: Policy
+    requested: bool = False
 
 
 ToWorker = Start | RequestReport | Reload | StopNow | Adopt | Release

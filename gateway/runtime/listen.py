@@ -11,7 +11,7 @@ import contextlib
 import logging
 import socket
 import ssl
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from typing import Final
 
@@ -29,13 +29,17 @@ BACKLOG: Final = 4_096
 class Listener:
     """Accepts client connections for one worker.
 
-    tls:     the context for TLS; None: plain connections
+    tls:     returns the context for TLS of a new connection; None: plain connections
     sockets: bound sockets of every worker
     own:     the index of this worker
     """
 
     def __init__(
-        self, context: Context, tls: ssl.SSLContext | None, sockets: Sequence[Sockets], own: int
+        self,
+        context: Context,
+        tls: Callable[[], ssl.SSLContext] | None,
+        sockets: Sequence[Sockets],
+        own: int,
     ) -> None:
         self._context = context
         self._tls = tls
@@ -103,7 +107,7 @@ class Listener:
         connection = ClientConnection(self._context)
         if self._tls is None:
             return connection
-        return TlsTransport(self._tls, connection, begins=connection.handshake_begins)
+        return TlsTransport(self._tls(), connection, begins=connection.handshake_begins)
 
     async def _close(self) -> None:
         """Close the sockets, after accepting the connections in their queues.

@@ -18,10 +18,11 @@ class Settings:
     listen:      the address for clients; port 0: any free one
     admin:       the address of the admin listener; None: there is none
     store:       the store's address; None: a private Redis under `data`
-    access_log:  a path, "-" for standard output, or "off"
+    access_log:  a path, "-" for standard output, "off", "syslog:…" or "udp://HOST:PORT"
     worker:      index of this worker from 0, and number of workers: (0, 1)
     admin_hosts: host names that the admin listener accepts, beside IP addresses and localhost
     take_over:   take over from the gateway that runs at this address
+    listen_http: the address whose requests are redirected to `listen` by https; None: there is none
     """
 
     policies: Path
@@ -33,6 +34,7 @@ class Settings:
     worker: tuple[int, int] = (0, 1)
     admin_hosts: tuple[str, ...] = ()
     take_over: bool = False
+    listen_http: tuple[str, int] | None = None
 
 
 class CannotStart(Exception):

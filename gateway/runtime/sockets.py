@@ -73,6 +73,28 @@ def bind(host: str, port: int, workers: int) -> tuple[tuple[socket.socket, ...],
     return tuple(map(tuple, bound))
 
 
+def bind_shared(host: str, port: int) -> Sockets:
+    """Bound sockets at an address that other processes of this user may have too. Raises OSError.
+
+    One for each address that the host name resolves to.
+    """
+    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    made: list[socket.socket] = []
+    refused: OSError | None = None
+    for family, kind, protocol, _, address in dict.fromkeys(addresses):
+        at = (address[0], made[0].getsockname()[1] if made else port, *address[2:])
+        try:
+            made += _bind_each((family, kind, protocol), at, 1)
+        except OSError as error:
+            if error.errno not in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT):
+                close_all([made])
+                raise
+            refused = error
+    if not made:
+        raise refused or OSError(errno.EADDRNOTAVAIL, "the host name has no address")
+    return tuple(made)
+
+
 def distribute(
     listening: Iterable[socket.socket], workers: int, *, may_bind: bool
 ) -> tuple[Sockets, ...]:

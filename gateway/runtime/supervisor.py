@@ -21,17 +21,21 @@ from dataclasses import replace
 
 from gateway import tasks
 from gateway.admin.readiness import Readiness
-from gateway.domain.policy import Policy
+from gateway.domain.policy import Policy, Tls
 from gateway.manage.policies import Loaded
 from gateway.observe.exposition import render
 from gateway.policies.load import load
 from gateway.runtime import systemd
 from gateway.runtime.administration import Administration, administration
+from gateway.runtime.certificates import warn_of_admin_tls
 from gateway.runtime.channel import Reload, Start
 from gateway.runtime.child import launch_successor
 from gateway.runtime.lifecycle import Event, State, step
 from gateway.runtime.listening_sockets import ListeningSockets, inheritable, open_sockets
-from gateway.runtime.settings import CannotStart, Settings
+from gateway.runtime.policy_recorder import PolicyRecorder
+from gateway.runtime.policy_watch import log_warnings
+from gateway.runtime.redirect_listen import check_redirect
+from gateway.runtime.settings import CannotStart, Settings, authority
 from gateway.runtime.sockets import InheritedSockets
 from gateway.runtime.take_over import TakeOverFailed, take_over_path
 from gateway.runtime.take_over_server import TakeOverServer
@@ -75,6 +79,9 @@ class Supervisor:
         self._workers = Workers(workers, command, self._start_message, self._use)
         self._rendering = asyncio.Lock()
         self._admin: Administration | None = None
+        #: Of the policy, as the listener was opened; None: it is plain HTTP.
+        self._tls: Tls | None = None
+        self._recorder = PolicyRecorder(authority(*settings.listen), _now_us)
 
     # -- life -------------------------------------------------------------------------------------
     async def start(self) -> None:
@@ -138,6 +145,11 @@ class Supervisor:
         return self._admin
 
     @property
+    def redirects(self) -> tuple[str, int] | None:
+        """The address whose requests are redirected to https; None: there is none."""
+        return self._settings.listen_http
+
+    @property
     def scheme(self) -> str:
         """The scheme of client URLs: "http" or "https"."""
         return "http" if self._tls is None else "https"
@@ -146,6 +158,7 @@ class Supervisor:
         settings = self._settings
         #: The policy that workers start with, even while the files have faults.
         policy = await asyncio.to_thread(load, settings.policies)
+        log_warnings(policy)
         self._loaded = Loaded(policy, _now_us(), settings.policies)
         self._tls = policy.tls
         _check_authorities(policy)
@@ -155,9 +168,11 @@ class Supervisor:
             except EmbeddedFailed as error:
                 raise CannotStart(f"--data {settings.data}: {error}") from error
             self._settings = replace(settings, store=address)
+        check_redirect(self._settings, has_tls=policy.tls is not None)
         opened = open_sockets(self._settings, self._wanted, self._inherited)
         self._sockets = await stack.enter_async_context(opened)
         self.address = self._sockets.address
+        self._recorder.loaded(policy, "start")
         predecessor = self._sockets.predecessor
         admin = await stack.enter_async_context(AsyncExitStack())
         # Closed when the drain is over: until then a successor needs the admin listener's sockets.
@@ -189,8 +204,10 @@ class Supervisor:
                 self.readiness,
                 lambda: self._loaded,
                 _now_us,
+                snapshot=self._workers.snapshot,
                 workers=self._wanted,
                 sockets=self._sockets.admin,
+                recorder=self._recorder,
             )
             self._admin = await stack.enter_async_context(opened)
 
@@ -248,12 +265,14 @@ class Supervisor:
         settings = replace(self._settings, admin=None, worker=(index, self._wanted))
         return Start(settings, (), self._loaded.policy, self._tls, self._log_level)
 
-    def _use(self, policy: Policy) -> None:
+    def _use(self, policy: Policy, requested: bool) -> None:
         """A worker has loaded this policy. The time is that of the first worker to do so."""
         if policy.hash != self._loaded.policy.hash:
-            if policy.admin_tls != self._loaded.policy.admin_tls:
-                log.warning("policy: a change of admin_tls takes effect after a restart")
+            warn_of_admin_tls(policy, self._loaded.policy)
+            self._tls = self._tls and (policy.tls or self._tls)
+            log_warnings(policy)
             self._loaded = replace(self._loaded, policy=policy, at_us=_now_us())
+            self._recorder.loaded(policy, "SIGHUP" if requested else "file change")
 
 
 def _check_authorities(policy: Policy) -> None:

@@ -45,14 +45,15 @@ class WorkerInit:
     sockets:       bound sockets of every worker
     policy:        the policy to start with
     tls:           the TLS setting for clients
-    policy_loaded: called with each policy that the worker has loaded
+    policy_loaded: called with each policy that the worker has loaded, and whether SIGHUP requested
+                   it
     inflight:      descriptor of the memory for `proxy/inflight.py`; None: there is none
     """
 
     sockets: tuple[Sockets, ...]
     policy: Policy
     tls: Tls | None
-    policy_loaded: Callable[[Policy], None]
+    policy_loaded: Callable[[Policy, bool], None]
     inflight: int | None = None
 
 
@@ -79,7 +80,7 @@ async def work(descriptor: int, build: Callable[[Settings, WorkerInit], Served])
         _sockets(start.sockets),
         start.policy,
         start.tls,
-        lambda policy: channel.send(PolicyLoaded(policy)),
+        lambda policy, requested: channel.send(PolicyLoaded(policy, requested)),
         start.inflight,
     )
     worker = _Worker(build(start.settings, init), channel)

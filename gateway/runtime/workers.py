@@ -37,7 +37,7 @@ class Workers:
 
     command:       runs a worker; the descriptor of its channel is appended
     start_message: returns the first message for a worker; sockets and shared memory are added
-    on_policy:     called with each policy that a worker has loaded
+    on_policy:     called with each policy that a worker has loaded, and whether SIGHUP requested it
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class Workers:
         count: int,
         command: Sequence[str],
         start_message: Callable[[int], Start],
-        on_policy: Callable[[Policy], None],
+        on_policy: Callable[[Policy, bool], None],
     ) -> None:
         self._count = count
         self._command = command
@@ -155,7 +155,7 @@ class Workers:
 
     def _on_message(self, slot: WorkerSlot, message: Report | PolicyLoaded) -> None:
         if isinstance(message, PolicyLoaded):
-            self._on_policy(message.policy)
+            self._on_policy(message.policy, message.requested)
         else:
             self._totals.update(slot.index, message.metrics)
 

@@ -1,4 +1,5 @@
-"""Opens the store for management: keys, usage, warnings, the audit log, counters, admin state.
+"""Opens the store for management: keys, usage, warnings, the audit log, counters, admin state, and
+the history of policies.
 
 Not for the workers' hot path: plain clients of redis-py, which connect at their first use, so that
 opening never fails and never waits.
@@ -15,6 +16,7 @@ from gateway.domain.ports import (
     AuditStore,
     Counters,
     KeyStore,
+    PolicyStore,
     UsageStore,
     WarningStore,
 )
@@ -24,6 +26,8 @@ from gateway.stores.audit.memory import MemoryAuditStore
 from gateway.stores.audit.store import RedisAuditStore
 from gateway.stores.keys.store import RedisKeyStore
 from gateway.stores.limits.counters import MemoryCounters, RedisCounters
+from gateway.stores.policies.memory import MemoryPolicyStore
+from gateway.stores.policies.store import RedisPolicyStore
 from gateway.stores.redis.address import StoreAddress
 from gateway.stores.redis.clients import MasterClient, redis_client
 from gateway.stores.redis.clock import ClockKeeper, StoreClock, host_us
@@ -49,6 +53,7 @@ class ManagedStores:
     audit: AuditStore
     counters: Counters
     admin: AdminStore
+    policies: PolicyStore
     clock_us: Callable[[], int]
     sync: Callable[[], Awaitable[None]]
 
@@ -64,13 +69,14 @@ async def open_managed(
     async with AsyncExitStack() as stack:
         client = redis_client(address)
         stack.push_async_callback(client.aclose)
-        counters = RedisCounters(address, client)
+        clock = StoreClock(clock_us)
+        counters = RedisCounters(address, client, store_us=clock.now_us)
         stack.push_async_callback(counters.close)
         if isinstance(client, MasterClient):
             watch = MasterWatch(address, (client.reconnect, counters.reconnect))
             await watch.start()
             stack.push_async_callback(watch.stop)
-        clock, keys = StoreClock(clock_us), translating(RedisKeyStore(client))
+        keys = translating(RedisKeyStore(client))
         keeper = ClockKeeper(clock, keys.time)
         keeper.start()
         stack.push_async_callback(keeper.stop)
@@ -81,6 +87,7 @@ async def open_managed(
             translating(RedisAuditStore(client)),
             translating(counters),
             translating(RedisAdminStore(client)),
+            translating(RedisPolicyStore(client)),
             clock.now_us,
             keeper.sync,
         )
@@ -92,6 +99,7 @@ def memory_managed(
     usage: UsageStore | None = None,
     warnings: WarningStore | None = None,
     audit: AuditStore | None = None,
+    policies: PolicyStore | None = None,
 ) -> ManagedStores:
     """The same in process, over the stores that the gateway uses."""
     return ManagedStores(
@@ -101,6 +109,7 @@ def memory_managed(
         MemoryAuditStore() if audit is None else audit,
         MemoryCounters(limiter),
         MemoryAdminStore(),
+        MemoryPolicyStore() if policies is None else policies,
         limiter.clock_us,
         _already,
     )

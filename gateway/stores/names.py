@@ -15,6 +15,9 @@ gw:{keys}:warned:LEVEL:DIGEST     exists after a warning about a counter at this
 gw:{keys}:warned:minute           the number of warnings of this minute
 gw:{keys}:admin:token             where the generated admin token is
 gw:{keys}:admin:ended:SESSION     exists after a session was ended
+gw:{keys}:policies                stream of the policies that were loaded
+gw:{keys}:policy:HASH             the texts of a policy
+gw:{keys}:policies:rollback       exists after a policy was restored, until it is loaded
 gw:{keys}:usage:…                 usage: texts of buckets, journals, and their indexes
 
 One hash tag puts all of them into one slot of a cluster: related values are changed in one step,
@@ -65,6 +68,12 @@ WARNED_MINUTE: Final = WARNED_PREFIX + "minute"
 ADMIN_TOKEN: Final = KEYS_TAG + "admin:token"
 ENDED_PREFIX: Final = KEYS_TAG + "admin:ended:"
 
+# -- policies --------------------------------------------------------------------------------------
+
+POLICIES: Final = KEYS_TAG + "policies"
+POLICY_PREFIX: Final = KEYS_TAG + "policy:"
+ROLLBACK: Final = POLICIES + ":rollback"
+
 # -- usage -----------------------------------------------------------------------------------------
 
 USAGE: Final = KEYS_TAG + "usage:"
@@ -109,6 +118,11 @@ def foreign_audit_name(at_us: int, token: str) -> str:
 def warned_name(level: int, digest: str) -> str:
     """The name that marks a warning about a counter, given by its digest, at a level."""
     return f"{WARNED_PREFIX}{level}:{digest}"
+
+
+def policy_name(policy: str) -> str:
+    """The name of the texts of the policy with this hash. Any text is safe."""
+    return POLICY_PREFIX + quote(policy, safe="")
 
 
 @lru_cache(maxsize=8_192)

@@ -156,11 +156,14 @@ async def _in_redis(
     clock_us: Callable[[], int],
     worker: tuple[int, int],
 ) -> Store:
+    clock = StoreClock(clock_us)
     link, decider, send = build_limiter(
-        address, lambda: policy().store.timeout_s, on_batch=metrics.checked
+        address,
+        lambda: policy().store.timeout_s,
+        store_us=clock.now_us,
+        on_batch=metrics.checked,
     )
     in_cluster = address.kind == "cluster"
-    clock = StoreClock(clock_us)
     directory = Directory(
         address,
         settings=lambda: policy().store,

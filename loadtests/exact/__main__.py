@@ -40,7 +40,7 @@ def table(outcome: Outcome) -> str:
     seen = (
         f"{outcome.decided} admissions seen at the store, {outcome.passed} upstream, "
         f"{outcome.told} by clients; other answers: {others or 'none'}; decided without the "
-        f"store: {outcome.fallback:.0f} gateways, {outcome.overadmitted:.0f} units beyond a limit"
+        f"store: {outcome.local:.0f} decisions, {outcome.overadmitted:.0f} units beyond a limit"
     )
     return "\n".join((_HEAD, *rows, "", seen))
 

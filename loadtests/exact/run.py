@@ -45,7 +45,8 @@ class Outcome:
     passed:     requests that arrived upstream; told: admissions in answers to clients
     decided:    admissions in the store's replies
     unexpected: answers that were neither an admission nor a refusal, by status
-    fallback:   gateways that decided without the store at the end; overadmitted: their own metric
+    local:      limits decided without the store, and overadmitted: beyond their limit, by the
+                gateways' own metrics
     """
 
     verdicts: list[Verdict]
@@ -53,14 +54,14 @@ class Outcome:
     told: int
     decided: int
     unexpected: dict[int, int]
-    fallback: float
+    local: float
     overadmitted: float
 
     @property
     def is_sound(self) -> bool:
-        """Was every admission seen, and made by the store?"""
+        """Was every admission seen, and every decision made by the store?"""
         seen = self.passed == self.told == self.decided
-        return seen and not (self.unexpected or self.fallback or self.overadmitted)
+        return seen and not (self.unexpected or self.local or self.overadmitted)
 
     @property
     def is_exact(self) -> bool:
@@ -85,7 +86,7 @@ async def run(site: Site, seconds: float) -> Outcome:
         statuses[200],
         sum(decided.allowed for decided in _asked(site.tap.decisions)),
         {status: count for status, count in statuses.items() if status not in (200, 429)},
-        await site.metric("gateway_store_fallback_active"),
+        await site.metric("gateway_ratelimit_decisions_total", decision="local"),
         await site.metric("gateway_ratelimit_overadmitted_total"),
     )
 

@@ -78,13 +78,16 @@ class Gateway:
         await self.process.stop()
         clean_up(pids)
 
-    async def metric(self, name: str) -> float:
-        """The sum of a metric's samples."""
+    async def metric(self, name: str, **labels: str) -> float:
+        """The sum of a metric's samples that have these labels."""
         headers = [("Host", "127.0.0.1")]
         text = (await fetch(self.admin_port, "/metrics", headers=headers)).body.decode()
         families = text_string_to_metric_families(text)
         return sum(
-            sample.value for family in families for sample in family.samples if sample.name == name
+            sample.value
+            for family in families
+            for sample in family.samples
+            if sample.name == name and labels.items() <= sample.labels.items()
         )
 
 
@@ -98,9 +101,9 @@ class Site:
     keys: tuple[str, str]
     workers: int
 
-    async def metric(self, name: str) -> float:
+    async def metric(self, name: str, **labels: str) -> float:
         """The sum over all gateways."""
-        return sum([await gateway.metric(name) for gateway in self.gateways])
+        return sum([await gateway.metric(name, **labels) for gateway in self.gateways])
 
 
 def skews(gateways: int, skew_s: float) -> list[float]:

@@ -104,7 +104,7 @@ class Caller(FastHttpUser):
     @tag("batch")
     @task(2)
     def batch(self) -> None:
-        self._ask("POST", "/api/tickets/batch", {"ids": ["t1", "t2"]}, name="/api/*/batch")
+        self._ask("POST", "/api/tickets/batch", {"ids": ["t1", "t2"]}, name="/api/**/batch")
 
     @tag("webhook")
     @task(1)

@@ -15,7 +15,8 @@ from typing import Final
 
 from redis.asyncio import Redis
 
-from gateway.cli.demo import find_policies, mint_keys
+from gateway.cli.demo import mint_keys
+from gateway.cli.shipped import find_policies
 from gateway.policies.load import load
 from gateway.stores.keys.store import RedisKeyStore
 from loadtests.compare import probe

@@ -16,9 +16,11 @@ from gateway.admin import refusals
 from gateway.admin.access import PAUSE_S
 from gateway.admin.guard import MOST_BODY_BYTES, is_allowed
 from gateway.domain.ports import CorruptRecord, StoreDown, WrongType
+from gateway.errors import Refusal
 from tests.kit.admin import TOKEN, AdminScene
 from tests.kit.raw_client import RawClient
 from tests.kit.wire import Response, Wire, fetch
+from tests.proxy.test_answers import NEXT_STEP
 
 NAMES = {"localhost", "gate.internal"}
 
@@ -465,3 +467,13 @@ async def test_waiting_guesses_make_room(scene: AdminScene) -> None:
     assert (await scene.ask("GET", "/keys")).status == 200
     for client in clients:
         client.close()
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [one for one in vars(refusals).values() if isinstance(one, Refusal) and one.message],
+    ids=lambda refusal: refusal.reason,
+)
+def test_every_message_says_what_to_do_next(refusal: Refusal) -> None:
+    """The message of a problem is the problem's own text."""
+    assert NEXT_STEP.search(f". {refusal.message}"), refusal.message

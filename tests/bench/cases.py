@@ -7,16 +7,20 @@ that no error is measured.
 from __future__ import annotations
 
 import os
+from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import Final
 
 from gateway.domain.headers import HeaderRules
 from gateway.domain.limits import Check, Decision, Limit
+from gateway.domain.tracing import Tracing
 from gateway.http1.head import FieldParser, Fields
 from gateway.http1.response import ResponseHead, parse_response_head
 from gateway.observe.access import AccessLog
+from gateway.observe.spans import TracedRequest
+from gateway.proxy.tracing import Tracer
 from tests.bench.rig import (
     KEYS,
     TOGETHER,
@@ -81,6 +85,19 @@ def _expect(answer: bytes, status: bytes) -> None:
 
 def _get(rig: Rig) -> Round:
     return _passed(rig, request(rig.keys[0]))
+
+
+def _traced(share: float) -> Callable[[Rig], Round]:
+    """The same with traces of this share; what is recorded is not exported."""
+
+    def build(rig: Rig) -> Round:
+        policy = replace(rig.context.gate.policy, tracing=Tracing(share))
+        rig.context.gate.use(policy)
+        recorded = deque[TracedRequest](maxlen=1)
+        rig.context.tracer = Tracer(Tracing(share), recorded.append, rig.metrics)
+        return _passed(rig, request(rig.keys[0]))
+
+    return build
 
 
 def _get_others(rig: Rig) -> Round:
@@ -196,6 +213,8 @@ def _access_line(rig: Rig) -> Round:
 
 CASES: Final = (
     Case("GET", _get),
+    Case("GET, traces of 1 %", _traced(0.01)),
+    Case("GET, traces of all", _traced(1.0)),
     Case("GET, another key and path", _get_others),
     Case("POST of 4 KiB", _post),
     Case("answer in chunks", _chunked),

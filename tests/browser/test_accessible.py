@@ -28,13 +28,21 @@ PAGES = {
     "/console/keys/{}/revoke": "Acme storefront",
     "/console/accounts": "",
     "/console/accounts/acme": "",
+    "/console/accounts/acme/delete": "",
     "/console/accounts/nobody-yet": "",
     "/console/policies": "",
+    "/console/policies/{policy}": "",
     "/console/warnings": "",
     "/console/audit": "",
     "/console/audit?verify=now": "",
     "/console/nothing": "",
 }
+
+
+def address(filled: Filled, path: str, name: str) -> str:
+    """The path of a page, about the key with this name, or the loaded policy."""
+    key_id = filled.keys[name].id if name else ""
+    return path.format(key_id, policy=filled.console.loaded.policy.hash)
 
 
 #: The rules that depend on how a page is drawn: on its colours and width.
@@ -73,10 +81,11 @@ async def test_every_page_is_sound(chromium: Browser, filled: Filled) -> None:
         await check(page)
         await sign_in(page, TOKEN)
         for path, name in PAGES.items():
-            await page.goto(path.format(filled.keys[name].id if name else ""))
+            await page.goto(address(filled, path, name))
             # Collapsed sections are checked as well, except for the tables of charts.
             await page.evaluate(
-                "document.querySelectorAll('form details, td details').forEach(d => d.open = true)"
+                "document.querySelectorAll('form details, td details, details:has(pre)')"
+                ".forEach(d => d.open = true)"
             )
             await check(page)
         assert messages == []
@@ -118,7 +127,7 @@ async def test_every_page_has_one_heading_above_all(chromium: Browser, filled: F
         await sign_in(page, TOKEN)
         titles = set()
         for path, name in PAGES.items():
-            await page.goto(path.format(filled.keys[name].id if name else ""))
+            await page.goto(address(filled, path, name))
             levels = await page.evaluate(
                 "[...document.querySelectorAll('h1,h2,h3,h4')].map(h => +h.tagName[1])"
             )

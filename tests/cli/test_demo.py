@@ -14,10 +14,10 @@ from types import MappingProxyType
 import click
 import pytest
 
-import gateway
 from gateway.app import CannotStart, Settings
 from gateway.cli import demo
 from gateway.cli.main import run
+from gateway.cli.shipped import find_policies
 from gateway.domain import key_format
 from gateway.domain.policy import Policy, Server
 from gateway.observe import logs
@@ -33,7 +33,7 @@ KEYS = {"free": "KEY-FREE", "pro": "KEY-PRO", "enterprise": "KEY-ENTERPRISE"}
 
 @pytest.fixture(scope="module")
 def policy() -> Policy:
-    return load(demo.find_policies())
+    return load(find_policies())
 
 
 def test_each_plan_gets_a_key(policy: Policy) -> None:
@@ -93,16 +93,6 @@ def test_what_is_printed(policy: Policy, store: StoreAddress, shown: str) -> Non
     assert all(text in printed for text in KEYS.values())
     bare = demo.describe(policy, KEYS, replace(settings, admin=None), UPSTREAM, "")
     assert "/metrics" not in bare
-
-
-def test_the_shipped_policies_are_found(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Beside the package; once installed, in the working directory; else it names the option."""
-    monkeypatch.setattr(gateway, "__file__", str(tmp_path / "site" / "gateway" / "x.py"))
-    monkeypatch.chdir(tmp_path)
-    with pytest.raises(click.UsageError, match="--policies"):
-        demo.find_policies()
-    write_policies(tmp_path / "policies", "http://127.0.0.1:9")
-    assert demo.find_policies() == Path("policies")
 
 
 def has_ipv6() -> bool:

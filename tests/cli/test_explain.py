@@ -135,7 +135,6 @@ def test_with_a_key(policies: Path, redis_server: RedisServer) -> None:
         (("--ip", "10.0.0.0/8"), ("GET", "/x"), "403 IP_NOT_ALLOWED"),
         (("--ip", "10.0.0.0/8"), ("GET", "/x", "--ip", "10.1.2.3"), "admitted"),
         (("--environment", "staging"), ("GET", "/x"), "401 INVALID_API_KEY"),
-        (("--limit", "search=1/minute"), ("GET", "/api/search/x"), "more than search ever admits"),
     ],
 )
 def test_refusals(
@@ -187,3 +186,37 @@ def test_for_people(policies: Path) -> None:
     """Without --json the output is lines of text."""
     result = run("--policies", str(policies), "GET", "/api/search/x")
     assert "  search: 2/minute, per key" in result.output.splitlines()
+
+
+def test_hosts(tmp_path: Path) -> None:
+    """With --host the routes of that host are used, and the answer names it."""
+    routes = (
+        "routes:\n"
+        "  shop: {match: GET /**, upstream: api, hosts: [shop.example]}\n"
+        "  all:  {match: GET /a, upstream: api}\n"
+    )
+    policies = write_policies(tmp_path / "hosts", "http://127.0.0.1:9000", routes=routes)
+    shown = explained(policies, "--host", "Shop.example:80", "GET", "/a")
+    assert (shown["route"].split()[0], shown["hosts"]) == ("shop", "shop.example")
+    assert shown["host"] == "Shop.example:80"
+    shown = explained(policies, "GET", "/a")
+    assert (shown["route"].split()[0], shown["hosts"]) == ("all", "all")
+    assert "404" in explained(policies, "--host", "x.example", "GET", "/b")["now"]
+    shown = explained(policies, "GET", "http://shop.example/a")
+    assert shown["route"].split()[0] == "shop"
+    for wrong in ("a/b", "a b", "", "a\x1b[1m", "bücher.example"):
+        result = run("--policies", str(policies), "--host", wrong, "GET", "/a")
+        if wrong:
+            assert result.exit_code == 2
+            assert "--host: found" in result.output
+            assert "\x1b" not in result.output
+
+
+def test_another_path(tmp_path: Path) -> None:
+    """Where the upstream gets another path, it is shown."""
+    routes = 'routes:\n  a: {match: "GET /a/{id}", upstream: api, rewrite: "/b/{id}"}\n'
+    policies = write_policies(tmp_path / "moved", "http://127.0.0.1:9000/v1", routes=routes)
+    shown = explained(policies, "GET", "/a/x%20y?q")
+    assert (shown["path"], shown["forwarded"]) == ("/a/x%20y", "/b/x%20y?q")
+    assert "rewrite /b/{id}" in shown["route"]
+    assert shown["upstream"] == "api (http://127.0.0.1:9000/v1)"

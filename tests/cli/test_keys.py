@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 import time
 from dataclasses import replace
@@ -25,6 +26,7 @@ from gateway.manage.views import moment
 from gateway.stores.keys.records import read_account, read_record
 from gateway.stores.keys.store import RedisKeyStore
 from gateway.stores.redis import embedded
+from tests.policies.folder import write
 
 NOW = 1_800_000_000_000_000
 DAY = 86_400_000_000
@@ -151,10 +153,39 @@ def test_policies_set_the_environment_and_are_checked(shell, tmp_path):
     words = shell.refused(2, keys, *base, "pro", *given, "--limit", "mcp-daily=9/day,burst=9")
     assert "quota" in words
     words = shell.refused(2, keys, *base, "pro", *given, "--limit", "mcp-connections=9/day")
-    assert "concurrency" in words
+    assert "a number of concurrent requests, 1 to 100000" in words
     folder.rename(tmp_path / "policies")
     assert shell.create()["environment"] == "staging"
     assert "expected a plan" in shell.refused(2, keys, *base, "huge")
+
+
+def test_scopes_and_permissions_that_no_route_requires(shell, tmp_path):
+    """They are a warning, with the most similar one; without policies, there is none."""
+    routes = (SHIPPED / "routes.yaml").read_text()
+    more = '  tickets: {match: "* /t", upstream: api, permission: "ticketing:write"}\n'
+    (tmp_path / "policies").mkdir()
+    for file in SHIPPED.glob("*.yaml"):
+        (tmp_path / "policies" / file.name).write_text(file.read_text())
+    (tmp_path / "policies/routes.yaml").write_text(routes + more)
+    given = ["--scope", "connectors:read", "--permission", "ticketing:write"]
+    create = ["create", "--name", "x", "--plan", "pro", "--json"]
+    assert shell.run(keys, *create, *given).stderr == ""
+    wrong = ["--scope", "connector:read", "--permission", "tickets:write", "--scope", "zzz"]
+    expected = [
+        "warning: --scope: no route requires 'connector:read' (did you mean 'connectors:read'?); "
+        "it is only forwarded to upstreams",
+        "warning: --scope: no route requires 'zzz'; it is only forwarded to upstreams",
+        "warning: --permission: no route requires 'tickets:write' (did you mean "
+        "'ticketing:write'?); it has no effect",
+    ]
+    done = shell.run(keys, *create, *wrong)
+    assert (done.exit_code, done.stderr.splitlines()) == (0, expected)
+    key_id = json.loads(done.stdout)["id"]
+    done = shell.run(keys, "edit", key_id, *wrong)
+    assert (done.exit_code, done.stderr.splitlines()) == (0, expected)
+    assert shell.run(keys, "edit", key_id, "--name", "y").stderr == ""
+    (tmp_path / "policies").rename(tmp_path / "elsewhere")
+    assert shell.run(keys, *create, *wrong).stderr == ""
 
 
 def test_faulty_policies(shell, tmp_path):
@@ -315,9 +346,25 @@ def test_filters(shell):
     assert "'--status'" in shell.refused(2, keys, "list", "--status", "good")
 
 
+def test_a_list_of_a_plan_that_was_renamed(shell, tmp_path):
+    """With --policies or ./policies, a plan's keys are also those that have its earlier name."""
+    first = shell.create()["id"]
+    words = ("list", "--plan", "gold")
+    assert shell.json(keys, *words) == []
+    folder = tmp_path / "renamed"
+    folder.mkdir()
+    write(folder, plans="plans: {gold: {rate: 1/day, was: pro}}\n")
+    assert [shown["id"] for shown in shell.json(keys, *words, "--policies", str(folder))] == [first]
+    folder.rename(tmp_path / "policies")
+    assert [shown["id"] for shown in shell.json(keys, *words)] == [first]
+    (tmp_path / "policies/plans.yaml").write_text("")
+    assert shell.refused(1, keys, *words)
+    assert len(shell.json(keys, "list")) == 1  # which needs no policies
+
+
 def test_long_lists(shell, monkeypatch):
     """A list is complete, whatever the number of pages it is read in."""
-    monkeypatch.setattr("gateway.cli.keys._PAGE", 2)
+    monkeypatch.setattr("gateway.cli.key_list._PAGE", 2)
     ids = [shell.create()["id"] for _ in range(5)]
     assert [shown["id"] for shown in shell.json(keys, "list")] == ids
 
@@ -360,8 +407,8 @@ def test_plans_of_accounts(shell):
     given = ["--plan", "pro", "--limit", "plan=9/second", "--service", "edr"]
     shown = shell.json(accounts, "set", "acme", *given)
     assert shown == {
-        **{"name": "acme", "plan": "pro"},
-        **{"services": ["edr"], "limits": {"plan": "9/second"}},
+        **{"name": "acme", "status": "valid", "plan": "pro"},
+        **{"services": ["edr"], "limits": {"plan": "9/second"}, "billing_day": 1},
     }
     made = shell.json(keys, "create", "--name", "ci", "--account", "acme")
     assert made["plan"] is None
@@ -464,16 +511,84 @@ def test_accounts(shell):
     shown = shell.json(
         accounts, "set", "acme", "--service", "scm", "--service", "edr", "--service", "scm"
     )
-    assert shown == {"name": "acme", "plan": None, "services": ["edr", "scm"], "limits": {}}
-    assert shell.json(accounts, "describe", "acme") == shown
+    assert shown == {
+        **{"name": "acme", "status": "valid", "plan": None, "services": ["edr", "scm"]},
+        **{"limits": {}, "billing_day": 1},
+    }
+    described = shell.json(accounts, "describe", "acme")
+    assert described == {
+        **shown,
+        **{"implicit": False, "keys": 0, "effective_limits": None, "key_ids": []},
+    }
     assert [entry["name"] for entry in shell.json(accounts, "list")] == ["acme", "zeta"]
     listed = [line.split() for line in shell.text(accounts, "list").splitlines()]
-    assert listed == [["NAME", "PLAN", "SERVICES"], ["acme", "edr,", "scm"], ["zeta"]]
+    assert listed == [
+        ["NAME", "PLAN", "SERVICES", "STATUS", "KEYS"],
+        ["acme", "edr,", "scm", "valid", "0"],
+        ["zeta", "valid", "0"],
+    ]
     described = " ".join(shell.text(accounts, "describe", "acme").split())
-    assert described == "name: acme services: edr, scm"
+    assert described == "name: acme status: valid services: edr, scm billing day: 1"
     assert "no account nobody" in shell.refused(1, accounts, "describe", "nobody")
     for words in (["set", "a:b"], ["set", "acme", "--service", "a b"], ["describe", "-"]):
         shell.refused(2, accounts, *words)
+
+
+def test_fields_of_an_account_are_edited(shell):
+    """Others stay; a field is cleared by its option; a key without a plan then is warned of."""
+    shell.text(accounts, "set", "acme", "--plan", "pro", "--service", "edr", "--billing-day", "15")
+    shell.json(keys, "create", "--name", "ci", "--account", "acme")
+    shown = shell.json(accounts, "edit", "acme", "--plan", "free", "--limit", "plan=5/second")
+    assert (shown["plan"], shown["services"], shown["billing_day"]) == ("free", ["edr"], 15)
+    shown = shell.json(accounts, "edit", "acme", "--no-service", "--no-limit", "--billing-day", "2")
+    assert (shown["services"], shown["limits"], shown["billing_day"]) == ([], {}, 2)
+    done = shell.run(accounts, "edit", "acme", "--no-plan")
+    assert done.exit_code == 0
+    assert "1 key of this account has no plan now" in done.stderr
+    assert "no account nobody" in shell.refused(1, accounts, "edit", "nobody", "--plan", "pro")
+    for words in ((), ("--plan", "pro", "--no-plan"), ("--billing-day", "32")):
+        shell.refused(2, accounts, "edit", "acme", *words)
+
+
+def test_an_account_is_suspended_resumed_and_deleted(shell):
+    """A change without effect is an error; an account with keys is deleted by force only."""
+    key_id = shell.create("--account", "acme")["id"]
+    assert shell.text(accounts, "suspend", "acme") == "Account acme is suspended, with 1 key.\n"
+    assert "suspended already" in shell.refused(1, accounts, "suspend", "acme")
+    shell.text(accounts, "set", "acme", "--plan", "free")
+    assert shell.json(accounts, "describe", "acme")["status"] == "suspended"
+    assert shell.json(accounts, "resume", "acme") == {"name": "acme", "status": "valid"}
+    assert "is not suspended" in shell.refused(1, accounts, "resume", "acme")
+    assert "1 key that is not revoked" in shell.refused(1, accounts, "delete", "acme")
+    words = shell.text(accounts, "delete", "acme", "--force")
+    assert words == "Account acme is deleted. 1 key was revoked.\n"
+    assert shell.json(keys, "describe", key_id)["status"] == "revoked"
+    assert "has no record" in shell.refused(1, accounts, "delete", "acme")
+    for command in ("suspend", "resume", "delete"):
+        assert "no account nobody" in shell.refused(1, accounts, command, "nobody")
+
+
+def test_accounts_that_keys_name(shell):
+    """They are listed although they have no record; accounts of their own only with --all."""
+    own = shell.create()["id"]
+    named = shell.create("--account", "acme")["id"]
+    assert [one["name"] for one in shell.json(accounts, "list")] == ["acme"]
+    listed = {one["name"]: one for one in shell.json(accounts, "list", "--all")}
+    assert listed.keys() == {own, "acme"}
+    assert (listed["acme"]["implicit"], listed["acme"]["keys"]) == (True, 1)
+    assert shell.json(accounts, "list", "--search", "x") == []
+    described = shell.json(accounts, "describe", "acme")
+    assert described["key_ids"] == [named]
+    assert "only named by its keys" in shell.text(accounts, "describe", "acme")
+
+
+def test_the_limits_of_an_account(shell):
+    """With policies, the limits of its keys are shown; those per account with their state."""
+    shell.text(accounts, "set", "acme", "--plan", "pro", "--limit", "plan=9/second")
+    folder = ["--policies", str(Path(__file__).parents[2] / "policies")]
+    limits = shell.json(accounts, "describe", "acme", *folder)["effective_limits"]
+    assert (limits[0]["name"], limits[0]["limit"]) == ("plan", 9)
+    assert "9/second" in shell.text(accounts, "describe", "acme", *folder)
 
 
 @pytest.mark.parametrize(
@@ -529,15 +644,16 @@ def test_failures_of_the_store(shell, redis_server, monkeypatch):
     assert "hunter2" not in error
     shell.store = ["--store", "unix:///does/not/exist"]
     assert "the store is unavailable" in shell.refused(1, keys, "list")
-    shell.store = []
+    shell.store = ["--data", "data"]
     monkeypatch.setattr(embedded, "find_server_binary", lambda: None)
     assert "install one" in shell.refused(1, keys, "create", "--name", "ci", "--plan", "pro")
 
 
 def test_without_a_store_there_is_a_private_one(shell, tmp_path):
-    """Keys created without a store are in the data folder, also for the next command."""
-    shell.store = []
+    """Keys created in a data folder are there for the next command, which needs not name it."""
+    shell.store = ["--data", ".gateway"]
     key_id = shell.create()["id"]
+    shell.store = []
     assert [shown["id"] for shown in shell.json(keys, "list")] == [key_id]
     assert not list((tmp_path / ".gateway").glob("*.sock"))
     shell.store = ["--data", str(tmp_path / "other")]
@@ -545,6 +661,36 @@ def test_without_a_store_there_is_a_private_one(shell, tmp_path):
     assert key_id not in shell.text(keys, "list")
     shell.store, shell.environment = [], {"GATEWAY_DATA": str(tmp_path / ".gateway")}
     assert [shown["id"] for shown in shell.json(keys, "list")] == [key_id]
+
+
+NEW = [(keys, "create", "--name", "ci", "--plan", "pro"), (accounts, "set", "acme")]
+
+
+@pytest.mark.parametrize("words", NEW, ids=lambda words: words[0].name)
+def test_nothing_is_created_that_no_gateway_knows(shell, tmp_path, words):
+    """Without --store and --data, where no gateway has run: the error says what to do."""
+    shell.store = []
+    error = shell.refused(1, *words)
+    assert f"no private store in {tmp_path / '.gateway'}: found no such folder" in error
+    assert "Nothing was created" in error
+    assert "start `gateway serve` in this folder first, or give the --store or --data" in error
+    # As after a gateway with --store, whose admin token is there.
+    (tmp_path / ".gateway").mkdir(mode=0o700)
+    (tmp_path / ".gateway/admin-token").touch(mode=0o600)
+    assert "found other files" in shell.refused(1, *words)
+    assert os.listdir(tmp_path / ".gateway") == ["admin-token"]
+
+
+@pytest.mark.parametrize("words", NEW, ids=lambda words: words[0].name)
+def test_a_private_store_without_a_gateway(shell, tmp_path, words):
+    """A note says that none is running, on stderr; not so while its server runs."""
+    shell.store = ["--data", str(tmp_path / "data")]
+    done = shell.run(*words, "--json")
+    assert json.loads(done.stdout)
+    note = f"note: no gateway is running on the private store in {tmp_path / 'data'}; start one"
+    assert done.stderr.startswith(note)
+    with embedded.EmbeddedRedis(tmp_path / "data"):
+        assert shell.run(*words, "--json").stderr == ""
 
 
 ABSENT = "7h3k9m2p4q6r"

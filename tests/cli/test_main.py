@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
+import shutil
 import subprocess
 import sys
 from importlib.metadata import version
+from pathlib import Path
 
 import click
 import pytest
@@ -42,9 +47,8 @@ def test_the_version_is_the_packages(capsys: pytest.CaptureFixture[str]) -> None
     ("words", "message"),
     [
         (["sreve"], "gateway: there is no command 'sreve'; did you mean 'serve'?"),
-        (["xyzzy"], "gateway: there is no command 'xyzzy'; there are demo, serve,"),
+        (["xyzzy"], "gateway: there is no command 'xyzzy'; there are demo, init, serve,"),
         (["--verbose"], "gateway: No such option '--verbose'"),
-        ([], "gateway: Missing command"),
         (["validate"], "gateway validate: Missing argument 'DIR'"),
         (["demo", "--listen", "8080"], "expected HOST:PORT"),
     ],
@@ -59,6 +63,23 @@ def test_bad_usage_is_one_line_and_status_2(
     assert printed.err.count("\n") == 1
     assert message in printed.err
     assert "--help" in printed.err
+
+
+@pytest.mark.parametrize("group", [(), ("keys",), ("accounts",), ("policies",)])
+def test_a_group_without_a_subcommand_prints_its_help(group: tuple[str, ...]) -> None:
+    """It is the page of --help and of -h, on stderr as nothing was done, and with status 2."""
+    asked, bare = run_command(*group, "-h"), run_command(*group)
+    assert (asked.returncode, asked.stderr) == (0, "")
+    assert "\nCommands:\n" in asked.stdout
+    assert (bare.returncode, bare.stdout, bare.stderr) == (2, "", asked.stdout)
+
+
+@pytest.mark.parametrize("words", [("validate",), ("serve",), ("keys", "create")])
+def test_help_has_a_short_name(words: tuple[str, ...]) -> None:
+    """-h is --help, of every command."""
+    short, long = (run_command(*words, option) for option in ("-h", "--help"))
+    assert short.stdout.startswith(f"Usage: gateway {' '.join(words)} ")
+    assert (short.returncode, short.stdout) == (0, long.stdout)
 
 
 @pytest.fixture
@@ -90,7 +111,8 @@ def probe(monkeypatch: pytest.MonkeyPatch) -> list[object]:
         (click.UsageError("odd"), 2, "gateway serve: odd (see gateway serve --help)\n"),
         (click.exceptions.Exit(1), 1, ""),
         (KeyboardInterrupt(), 130, ""),
-        (BrokenPipeError(), 1, ""),
+        (BrokenPipeError(), 141, ""),
+        (OSError(28, "No space left on device"), 1, "gateway serve: [Errno 28] No space left on"),
         (click.Abort(), 130, ""),
     ],
 )
@@ -104,7 +126,9 @@ def test_how_a_command_ends(
     """Each end has its exit status, and at most one line on stderr."""
     probe.append(end)
     assert run(["serve"]) == status
-    assert capsys.readouterr().err.lstrip("\n") == message
+    printed = capsys.readouterr().err.lstrip("\n")
+    assert printed.startswith(message) if message else not printed
+    assert printed.count("\n") <= 1
 
 
 def test_every_option_is_a_variable_too(
@@ -168,4 +192,114 @@ def test_a_closed_pipe_ends_it_silently() -> None:
     process.stdout.close()
     assert process.stderr.read() == b""
     process.stderr.close()
-    assert process.wait() in (0, 1)
+    assert process.wait() == 141
+
+
+def test_a_full_disk() -> None:
+    """What cannot be written is one line."""
+    with open("/dev/full", "wb") as full:
+        done = subprocess.run(command("schema"), stdout=full, stderr=subprocess.PIPE, check=False)
+    assert done.stderr == b"gateway schema: [Errno 28] No space left on device\n"
+    assert done.returncode == 1
+
+
+# -- completion ------------------------------------------------------------------------------------
+
+#: Asks the shell, after the line of the guide, for the completions of `gateway keys li`.
+ASK_SHELL = {
+    "bash": "COMP_WORDS=(gateway keys li); COMP_CWORD=2; _gateway_completion gateway;"
+    ' echo "${COMPREPLY[@]}"',
+    "zsh": "_arguments() { :; }; compadd() { :; };"
+    ' _describe() { local -a found=(${(P)3}); echo "${found[@]}"; };'
+    " words=(gateway keys li); CURRENT=3; _gateway_completion",
+    "fish": "complete --do-complete 'gateway keys li'",
+}
+
+
+@pytest.fixture
+def installed(tmp_path: Path) -> dict[str, str]:
+    """An environment whose PATH has `gateway`."""
+    script = tmp_path / "gateway"
+    script.write_text(f'#!/bin/sh\nexec {shlex.join(command())} "$@"\n')
+    script.chmod(0o755)
+    root = str(Path(__file__).parents[2])
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    return {**os.environ, "PATH": path, "PYTHONPATH": root, "HOME": str(tmp_path)}
+
+
+@pytest.mark.parametrize("shell", ASK_SHELL)
+def test_the_guides_line_completes_in_a_shell(shell: str, installed: dict[str, str]) -> None:
+    """The line of docs/operations.md makes the shell complete commands."""
+    guide = (Path(__file__).parents[2] / "docs/operations.md").read_text()
+    (line,) = re.findall(rf"```{shell}\n(.*_GATEWAY_COMPLETE.*)\n```", guide)
+    if shutil.which(shell) is None:
+        source = [f"_GATEWAY_COMPLETE={shell}_source", "gateway"]
+        done = subprocess.run(["env", *source], env=installed, capture_output=True, check=False)
+        assert " ".join(source) in line
+        assert done.returncode == 0
+        assert b"_GATEWAY_COMPLETE" in done.stdout
+        return
+    options = {"zsh": ["-f"], "bash": ["--norc"], "fish": ["--no-config"]}[shell]
+    setup = "autoload -Uz compinit; compinit -u;" if shell == "zsh" else ""
+    script = f"{setup}\n{line}\n{ASK_SHELL[shell]}"
+    done = subprocess.run(
+        [shell, *options, "-c", script],
+        env=installed,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.stdout.split()[:1] == ["list"], done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "at", "expected"),
+    [
+        ("gateway ", 1, list(COMMANDS)),
+        ("gateway ke", 1, ["keys"]),
+        ("gateway --v", 1, ["--version"]),
+        ("gateway keys ex", 2, ["export"]),
+        ("gateway keys list --sort ", 4, ["created", "name", "last_used", "expires"]),
+        ("gateway keys import --conflicts s", 4, ["skip"]),
+        ("gateway nothing ", 2, list(COMMANDS)),
+    ],
+)
+def test_completions(
+    words: str,
+    at: int,
+    expected: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Commands, options and their values; the exit status is 0."""
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(at))
+    monkeypatch.setenv(main.COMPLETION, "bash_complete")
+    assert run([]) == 0
+    shown = [line.partition(",")[2] for line in capsys.readouterr().out.splitlines()]
+    assert [word for word in shown if word] == expected
+
+
+def test_completing_commands_imports_none(installed: dict[str, str]) -> None:
+    """Their names and lines are known, so that Tab is fast; zsh shows the lines."""
+    asked = {"COMP_WORDS": "gateway ", "COMP_CWORD": "1", main.COMPLETION: "zsh_complete"}
+    code = (
+        "import sys; from gateway.cli.main import run; status = run([]);"
+        "sys.exit(status or any(name in sys.modules for name in ('aiohttp', 'redis', 'yaml')))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**installed, **asked},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert COMMANDS["serve"][1] in done.stdout
+
+
+def test_an_unknown_shell(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is an error, with a status of its own."""
+    monkeypatch.setenv(main.COMPLETION, "csh_source")
+    assert run([]) == 1

@@ -10,6 +10,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from gateway.cli.policies import schema, validate
+from tests.docs.pages import ROOT
 from tests.policies.folder import write
 
 
@@ -31,9 +32,30 @@ def test_counters_that_clients_can_create(tmp_path: Path) -> None:
     route = f"routes: {{r: {{match: GET /, upstream: api, auth: none, {entry}}}}}\n"
     result = run_validate(str(write(tmp_path, routes=route)))
     assert result.exit_code == 0
-    assert "warning: route r: limit tenant per header:x-tenant with auth: none" in result.stderr
+    assert result.stderr == (
+        f"warning: {tmp_path}/routes.yaml:1: routes.r.limits[0]: found the limit 'tenant' per "
+        "header:x-tenant with auth: none, which lets anyone create any number of counters in "
+        "Redis, expected per: ip\n"
+    )
+    assert result.stdout == "policies: 1 plan, 1 route, 1 upstream ok, 1 warning\n"
     keyed = run_validate(str(write(tmp_path, routes=route.replace("auth: none, ", ""))))
     assert (keyed.exit_code, keyed.stderr) == (0, "")
+
+
+def test_strict(tmp_path: Path) -> None:
+    """With --strict a warning is a failure; --json lists it with its severity."""
+    opened = 'a: {match: "* /**", upstream: api, auth: none}'
+    route = f"routes: {{{opened}, b: {{match: GET /b, upstream: api}}}}"
+    folder = str(write(tmp_path, routes=route))
+    assert run_validate(folder).exit_code == 0
+    result = run_validate("--strict", folder)
+    assert result.exit_code == 1
+    assert "warning: " in result.stderr
+    result = run_validate("--strict", "--json", folder)
+    (warning,) = json.loads(result.stdout)
+    assert (result.exit_code, warning["severity"]) == (1, "warning")
+    assert (warning["line"], warning["path"]) == (1, "routes.a.match")
+    assert run_validate("--strict", str(ROOT / "policies")).exit_code == 0
 
 
 def test_every_fault_is_a_line_on_stderr(tmp_path: Path) -> None:
@@ -59,6 +81,7 @@ def test_json(tmp_path: Path) -> None:
         "path": "plans.a.rate",
         "found": "'1/min'",
         "expected": "a rate such as 30/minute (units: second, minute, hour, day)",
+        "severity": "fault",
     }
     result = run_validate("--json", str(write(tmp_path)))
     assert (result.exit_code, json.loads(result.stdout)) == (0, [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -12,7 +13,6 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from gateway.cli.replay import parse_time
 from gateway.cli.simulate import simulate
 from tests.kit.gateway import command
 from tests.kit.policies import PLANS, ROUTES, write_policies
@@ -40,7 +40,9 @@ def policies(tmp_path: Path) -> Path:
         '  keyed: {match: "* /keyed", upstream: api, plan_limits: false,\n'
         "          limits: [{name: keyed, rate: 1/minute, per: ip}]}\n"
     )
-    return write_policies(tmp_path / "policies", "http://127.0.0.1:9", plans=PLANS, routes=routes)
+    # Every plan admits the cost of /heavy.
+    plans = "".join(one for one in PLANS.splitlines(keepends=True) if "brisk" not in one)
+    return write_policies(tmp_path / "policies", "http://127.0.0.1:9", plans=plans, routes=routes)
 
 
 def line(path: str = "/api/x", *, after_s: float = 0, **more: Any) -> dict[str, Any]:
@@ -141,10 +143,22 @@ def test_refusals(policies: Path) -> None:
 def test_where_no_limit_applies(policies: Path) -> None:
     """The gateway's own paths and routes without limits admit everything."""
     free = {"allowed": True, "limit": None, "remaining": None, "reset_us": None}
-    lines = [line("/health", key_id=None, plan=None), line("/v1/auth/verify"), line("/bare/x")]
+    lines = [line("/health", key_id=None, plan=None), line("/bare/x")]
     lines += [line("/Health"), line("/BARE/%41")]
     lines.append(line("*", method="OPTIONS", key_id=None, plan=None))
-    assert answers(policies, lines=lines) == [free] * 6
+    assert answers(policies, lines=lines) == [free] * 5
+
+
+def test_verify_has_its_own_limit(policies: Path) -> None:
+    """A request to /v1/auth/verify counts there, though its line shows the plan's at cost 0."""
+    lines = [line("/v1/auth/verify", limit="plan", cost=0), line(), line("/v1/auth/verify")]
+    (policies / "auth_verify.yaml").write_text("auth_verify: {rate: 2/minute}\n")
+    found = answers(policies, lines=lines)
+    assert [(each["limit"], each["remaining"]) for each in found] == [
+        ("auth_verify", 1),
+        ("plan", 59),
+        ("auth_verify", 0),
+    ]
 
 
 def test_route_without_keys(policies: Path) -> None:
@@ -189,14 +203,13 @@ def test_an_address_that_is_none(policies: Path) -> None:
         (line(method=None), "method: found null"),
         (line(path=7), "path: found 7"),
         (line(""), 'path: found ""'),
-        (line("/api/search."), 'path: found "/api/search.", expected one that can be routed'),
-        (line("/api/a%2Fb"), 'path: found "/api/a%2Fb"'),
-        (line("/api/%2f"), "can be routed"),
-        (line("/api/\udcff"), "can be routed"),
-        (line("/nowhere/" + "x" * 100), "no route for GET"),
-        (line(plan="gold"), 'plan: found "gold"'),
         (line(plan=None), "plan: found null"),
         (line(key_id=None), "requires a key"),
+        (line(key_id="k" * 300), "key_id: found 300 characters, expected at most 256"),
+        (line(status="2oo"), 'status: found "2oo", expected a status such as 200'),
+        (line(decision="passed"), 'decision: found "passed", expected one of admitted,'),
+        ("{" + " " * 2**20 + "}\n", "found a longer line, expected at most 1048576 bytes"),
+        ('{"time": "\xff"}\n', "time: found"),
         (line(key_id=["k"]), "key_id: found"),
         (line(cost=-1), "cost: found -1"),
         (line(cost=True), "cost: found true"),
@@ -213,6 +226,34 @@ def test_lines_that_cannot_be_checked(policies: Path, bad: Any, words: str) -> N
     assert words in wrong["error"]
     assert result.stderr == f"-:2: {wrong['error']}\n"
     assert result.exit_code == 1
+
+
+@pytest.mark.parametrize(
+    ("changed", "words", "reason"),
+    [
+        (line("/api/search."), 'path: found "/api/search.", expected', "400 ambiguous_path"),
+        (line("/api/a%2Fb"), 'path: found "/api/a%2Fb"', "400 bad_target"),
+        (line("/api/\udcff"), "can be routed", "400 bad_request_line"),
+        (line("/nowhere/" + "x" * 100), "no route for GET", "404 not_found"),
+        (line(method="PUT", path="/v1/connectors/x y"), "can be routed", "400 bad_request_line"),
+        (line(method="POST", path="/public/x"), "no route for POST", "405 method_not_allowed"),
+        (line(plan="gold"), 'plan: found "gold"', "503 plan_unknown"),
+    ],
+)
+def test_what_the_policies_refuse_now(
+    policies: Path, changed: dict[str, Any], words: str, reason: str
+) -> None:
+    """That is a result, not a fault: status 0, and a reason in the summary."""
+    lines = [line(), changed | {"status": 200}, line()]
+    result = run(policies, "--json", lines=lines)
+    first, wrong, last = map(json.loads, result.stdout.splitlines())
+    assert (first["remaining"], last["remaining"]) == (59, 58)
+    assert words in wrong.pop("error")
+    assert wrong == {"allowed": False, "then": "admitted", "now": "refused"}
+    assert (result.stderr, result.exit_code) == ("", 0)
+    shown = run(policies, lines=lines).stdout
+    assert f"refused, but not by a limit: {reason}: 1" in shown
+    assert f"admitted then, refused now: 1 ({reason}: 1)" in shown
 
 
 def test_refused_without_a_key(policies: Path) -> None:
@@ -237,10 +278,11 @@ UNREAD: list[dict[str, Any]] = [
 
 
 def test_lines_of_requests_that_could_not_be_read(policies: Path) -> None:
-    """They are skipped without an error: 400, 408, 414, 431, and 429 without a key."""
+    """They cost nothing; a failed authentication costs its address a unit."""
     result = run(policies, lines=[line(), *UNREAD])
     assert (result.stderr, result.exit_code) == ("", 0)
-    assert "7 lines read, 6 of them cost nothing, 0 could not be decided" in result.stdout
+    assert re.search(r"^- +failed_auth +2 +2 +0 ", result.stdout, re.MULTILINE)
+    assert "7 lines read, 4 of them cost nothing, 0 could not be decided" in result.stdout
 
 
 def test_refused_after_it_was_counted(policies: Path) -> None:
@@ -264,7 +306,7 @@ def test_a_closed_pipe(policies: Path, tmp_path: Path) -> None:
             stderr=subprocess.PIPE,
             check=False,
         )
-    assert (ended.returncode, ended.stderr) == (1, b"")
+    assert (ended.returncode, ended.stderr) == (141, b"")
 
 
 def test_summary(policies: Path) -> None:
@@ -293,6 +335,17 @@ def test_summary(policies: Path) -> None:
     assert rows[rows.index(["KEY", "LIMITED"]) + 1] == ["k1", "2"]
     assert "k2" not in result.stdout
     assert "11 lines read, 1 of them cost nothing, 0 could not be decided" in result.stdout
+
+
+def test_candidates(tmp_path: Path) -> None:
+    """A candidate is listed like a limit in shadow mode, and refuses nothing."""
+    limit = "rate: 5/minute, candidate: {rate: 2/minute}"
+    routes = f"routes: {{all: {{match: '* /**', upstream: api, {limit}}}}}"
+    policies = write_policies(tmp_path / "p", "http://127.0.0.1:9", plans=PLANS, routes=routes)
+    result = run(policies, lines=[line()] * 6)
+    rows = [text.split()[:7] for text in result.stdout.splitlines()]
+    assert ["free", "all", "6", "5", "1", "0"] in [row[:6] for row in rows]
+    assert ["free", "all:candidate", "(shadow)", "6", "5", "4", "0"] in rows
 
 
 def test_nothing_to_report(policies: Path) -> None:
@@ -363,15 +416,115 @@ def test_interrupted(
         assert client.dbsize() == 0
 
 
-@pytest.mark.parametrize(
-    ("text", "time_us"),
-    [
-        ("2026-01-02T03:04:05Z", 1_767_323_045_000_000),
-        ("2026-01-02T03:04:05.000006Z", 1_767_323_045_000_006),
-        ("2026-01-02T05:04:05.1+02:00", 1_767_323_045_100_000),
-        ("2026-01-02T03:04:05.9999999Z", 1_767_323_045_999_999),
-    ],
-)
-def test_times(text: str, time_us: int) -> None:
-    """A time is read to the microsecond, in any time zone."""
-    assert parse_time(text) == time_us
+NGINX = '192.0.2.{0} - - [02/Jan/2026:03:04:{1:02} +0000] "GET /api/{2} HTTP/1.1" {3} 1 "-" "-"\n'
+
+
+def test_a_log_of_nginx(policies: Path) -> None:
+    """Clients are known by their addresses, and all have the plan of --plan."""
+    lines = [NGINX.format(1, at, "search/x", 200) for at in range(40)]
+    lines += [
+        NGINX.format(2, 50, "x", 429),
+        NGINX.format(3, 50, "x", 404),
+        NGINX.format(4, 1, "", "x"),
+    ]
+    result = run(policies, "--plan", "free", lines=lines)
+    assert "42 requests compared with the log, 31 as then" in result.stdout
+    assert "admitted then, refused now: 10 (by limit search: 10)" in result.stdout
+    assert "429 then, admitted now: 1\n" in result.stdout
+    assert result.stderr.startswith("-:43: found another format, expected a line such as 192.0.2.1")
+    assert result.exit_code == 1
+
+
+def test_a_log_by_a_template(policies: Path) -> None:
+    """--template, or that of the policies; a sample is said."""
+    template = "{time} {method} {path} {key_id} {plan} {status} {sample}"
+    lines = [f"2026-01-02T03:04:05.{at:06}Z GET /api/x k1 free 200 0.1\n" for at in range(3)]
+    result = run(policies, "--template", template, lines=lines)
+    assert "3 requests compared with the log, 3 as then" in result.stdout
+    assert "the log is a sample: 3 lines stand for more requests than one" in result.stdout
+    missing = run(policies, "--format", "template", lines=lines)
+    assert missing.exit_code == 2
+    assert "access_log.format is json in the policies" in missing.output
+    (policies / "log.yaml").write_text(f'access_log: {{format: "{template}"}}\n')
+    assert run(policies, "--format", "template", lines=lines).stdout == result.stdout
+    for wrong, words in (
+        ("{time} {stauts}", "did you mean 'status'?"),
+        ("{time} {path}", "expected one with time, and method and path"),
+    ):
+        refused = run(policies, "--template", wrong, lines=lines)
+        assert refused.exit_code == 2
+        assert words in refused.output
+    both = run(policies, "--template", template, "--format", "json", lines=lines)
+    assert "--template: found --format json, expected none" in both.output
+
+
+def test_the_plan_of_other_logs(policies: Path) -> None:
+    """Without --plan each line is a fault, of which ten are printed; unless there is one plan."""
+    lines = [NGINX.format(1, 0, "x", 200)] * 12
+    result = run(policies, lines=lines)
+    assert result.exit_code == 1
+    *faults, last = result.stderr.splitlines()
+    assert faults == [
+        f"-:{number}: plan: found null, expected one of the policies'; see --plan"
+        for number in range(1, 11)
+    ]
+    assert last == "2 more lines could not be read or decided"
+    wrong = run(policies, "--plan", "gold", lines=lines)
+    assert wrong.exit_code == 2
+    assert "found 'gold', expected one of free, pro" in wrong.stderr
+    (policies / "plans.yaml").write_text("plans: {only: {rate: 60/minute}}\n")
+    assert run(policies, lines=lines).exit_code == 0
+
+
+def test_fields_of_json(policies: Path) -> None:
+    """--field says where JSON lines have a field; a name that is none is bad usage."""
+    text = json.dumps({"ts": 1_767_323_045, "req": {"m": "GET", "u": "/api/x"}, "by": {"id": 7}})
+    fields = ("time=ts", "method=req.m", "path=req.u", "key=by.id")
+    options = [word for field in fields for word in ("--field", field)]
+    found = answers(policies, "--plan", "free", *options, lines=[text + "\n"] * 2)
+    assert [each["remaining"] for each in found] == [59, 58]
+    for wrong in (("--field", "pth=x"), ("--field", "path=x", "--format", "envoy"), ("--json",)):
+        assert run(policies, "--json-summary", *wrong, lines=[]).exit_code == 2
+
+
+def test_requests_that_took_long(policies: Path) -> None:
+    """A WebSocket's line comes after those of later requests, whose window it must not end."""
+    searches = [line("/api/search/x", after_s=3600, duration_ms=1.5)] * 30
+    socket = line("/api/search/x", duration_ms=3_600_500.0)
+    found = answers(policies, lines=[*searches, socket, line("/api/search/x", after_s=3601)])
+    assert [each["allowed"] for each in found] == [True] * 30 + [False, False]
+
+
+def test_the_summary_as_json(policies: Path) -> None:
+    """--json-summary is one object."""
+    lines = [line("/api/search/x", status=200)] * 31
+    shown = json.loads(run(policies, "--json-summary", lines=lines).stdout)
+    assert (shown["lines"], shown["compared"], shown["same"]) == (31, 31, 30)
+    assert shown["routes"] == [
+        {"route": "search", "refused_now": 1, "admitted_now": 0, "otherwise": 0}
+    ]
+
+
+def test_hosts(tmp_path: Path) -> None:
+    """A line is routed by its host; lines without one by the routes of all hosts, which is said."""
+    routes = (
+        "routes:\n"
+        "  shop: {match: GET /a, upstream: api, hosts: [shop.example], rate: 1/minute}\n"
+        "  all:  {match: GET /a, upstream: api, plan_limits: false, rate: 7/minute}\n"
+    )
+    policies = write_policies(tmp_path / "policies", "http://127.0.0.1:9", routes=routes)
+    lines = [line("/a", host="Shop.example:80"), line("/a", host="x.example"), line("/a")]
+    assert [each["limit"] for each in answers(policies, lines=lines)] == ["shop", "all", "all"]
+    text = run(policies, lines=lines).output
+    assert "1 lines have no host: decided by the routes without hosts" in text
+    assert json.loads(run(policies, "--json-summary", lines=lines).output)["without_host"] == 1
+    named = run(
+        policies, "--json", "--field", "host=vhost", lines=[line("/a", vhost="shop.example")]
+    )
+    assert json.loads(named.output)["limit"] == "shop"
+    assert "no host" not in run(policies, lines=lines[:2]).output
+
+
+def test_without_hosts_nothing_is_said_of_them(policies: Path) -> None:
+    """Policies whose routes name no host do not need it."""
+    assert "host" not in run(policies, lines=[line("/api/x")]).output

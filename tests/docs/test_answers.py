@@ -22,6 +22,7 @@ import pytest
 import pytest_asyncio
 
 from gateway.cli.demo_upstream import serve_demo_upstream
+from gateway.domain.access_log import FIELDS
 from tests.docs.pages import ROOT, Example, code_in, guides, page, rows
 from tests.kit.gateway import Process
 from tests.kit.needs import needs
@@ -106,11 +107,15 @@ async def site() -> AsyncIterator[Site]:
         program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -P -m gateway "$@"\n')
         program.chmod(0o755)
         (folder / "policies").symlink_to(ROOT / "policies")
-        for policies in ("serving", "faulty"):
+        for policies in ("serving", "faulty", "changed"):
             (folder / policies).mkdir()
             for path in (ROOT / "policies").glob("*.yaml"):
                 (folder / policies / path.name).write_text(path.read_text())
         (folder / "faulty/routes.yaml").write_text(FAULTY)
+        changed = folder / "changed/routes.yaml"
+        text = changed.read_text().replace("rate: 10/minute", "rate: 100/hour")
+        text = text.replace("rate: 30/minute", "rate: 60/minute")
+        changed.write_text(text.replace('scopes: ["connectors:read"]', "auth: none"))
         (folder / "requests.log").write_text("".join(f"{line}\n" for line in log_lines()))
         async with serve_demo_upstream("127.0.0.1", 0) as upstream:
             path = folder / "serving/upstreams.yaml"
@@ -238,9 +243,12 @@ async def test_the_access_log(site: Site) -> None:
     assert list(line) == list(json.loads(example.text))
     section = page("docs/operations.md").section("Access log")
     documented = [
-        name for row in rows(section.partition("Reasons of")[0]) for name in code_in(row[0])
+        name
+        for row in rows(section.partition("Without further settings")[2].partition("Reasons of")[0])
+        for name in code_in(row[0])
     ]
-    assert documented == list(line)
+    assert sorted(documented) == sorted(FIELDS)
+    assert set(documented[: len(line)]) == set(line)
 
 
 async def test_metrics(site: Site) -> None:

@@ -22,6 +22,7 @@ LANGUAGES = {
     "json": "test_policies",
     "http": "a request, read in test_answers",
     "redis": "tests/end_to_end/test_acl.py",
+    **dict.fromkeys(("bash", "zsh", "fish"), "completion, run by tests/cli/test_main.py"),
     "mermaid": "drawn by GitHub",
 }
 #: Programs of others, and why their lines are not run.
@@ -37,6 +38,7 @@ NOT_TRIED = {
     "grep": "a filter",
     "sort": "a filter",
     "sed": "a filter",
+    "tail": "a filter",
     "curl": "run in test_answers",
 }
 EXAMPLES = [each for page in guides() for each in page.examples("sh", "console")]
@@ -63,9 +65,12 @@ def commands(example: Example) -> Iterator[list[str]]:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working directory with the files that examples name: policies, and a log."""
-    (tmp_path / "policies").symlink_to(ROOT / "policies")
+    """A working directory with the files that examples name: policies, a log, an API."""
+    for name in ("policies", "changed"):
+        (tmp_path / name).symlink_to(ROOT / "policies")
     (tmp_path / "requests.log").touch()
+    (tmp_path / "keys.jsonl").touch()
+    (tmp_path / "openapi.yaml").touch()
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -97,7 +102,9 @@ def parse(words: list[str]) -> None:
     Raises click.UsageError.
     """
     is_partial = "…" in words
-    words = [word for word in words if word not in ("…", ">", "policies/policy.schema.json")]
+    if ">" in words:
+        words = words[: words.index(">")]
+    words = [word for word in words if word != "…"]
     command: click.Command | None = cli
     context = click.Context(cli, info_name="gateway")
     while isinstance(command, click.Group):

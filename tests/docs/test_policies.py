@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -12,14 +13,17 @@ import pytest
 import yaml
 
 from docs.generate import Setting, settings
+from gateway.cli.case_run import run_case
+from gateway.cli.cases import FILE, read_cases
 from gateway.domain.policy import Policy
 from gateway.policies.load import TOP_LEVEL, load
 from gateway.policies.schema import schema
 from tests.docs.pages import ROOT, Example, guides
+from tests.kit.certificates import make_certificate, write_pair
 
 #: What completes an example to a whole policy.
 REST: dict[str, Any] = {
-    "upstreams": {"api": {"servers": ["http://127.0.0.1:9000"]}},
+    "upstreams": {name: {"servers": ["http://127.0.0.1:9000"]} for name in ("api", "beta")},
     "plans": {name: {"rate": "60/minute"} for name in ("free", "pro", "enterprise")},
     "routes": {
         "search": {"match": "GET /api/search/*", "upstream": "api"},
@@ -29,10 +33,23 @@ REST: dict[str, Any] = {
 #: Other settings that a setting requires, by its last name.
 COMPANIONS: dict[str, dict[str, Any]] = {
     "ca": {"servers": ["https://search.internal:8443"]},
+    "client_certificate": {"servers": ["https://search.internal:8443"]},
+    "client_key": {"servers": ["https://search.internal:8443"]},
+    "window": {"errors": "50%"},
+    "least": {"errors": "50%"},
     "proxy_protocol": {"trusted_proxies": ["10.0.0.0/8"]},
+    "in": {"quota": "10000/month"},
+    "from": {"quota": "10000/month"},
 }
 #: The files that examples name.
-FILES = ("tls/tls.crt", "tls/tls.key", "internal-ca.pem")
+FILES = (
+    "internal-ca.pem",
+    *("office.txt", "offices.txt", "blocked.txt", "pages/gone.html", "pages/robots.txt"),
+)
+#: And those that are read.
+PAGES = {"pages/error.html": "{message}", "pages/error.json": '{"code": "{code}"}'}
+#: Certificates that examples name, with their keys.
+PAIRS = ("tls", "other")
 #: YAML of other programs, by its top-level keys.
 OF_OTHERS = {
     "scrape_configs": "Prometheus' configuration",
@@ -51,19 +68,32 @@ def load_with(folder: Path, given: Mapping[str, Any]) -> Policy:
     for name in FILES:
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).touch()
+    (folder / "pages").mkdir(exist_ok=True)
+    for name, text in PAGES.items():
+        (folder / name).write_text(text)
+    make_certificate(folder, ["gateway"], "client")
+    for name in PAIRS:
+        write_pair(folder / f"tls/{name}.crt", folder / f"tls/{name}.key")
+    write_pair(folder / "tls/clients-ca.pem", folder / "tls/clients.key")
     (folder / "policy.yaml").write_text(yaml.safe_dump(whole, sort_keys=False))
     return load(folder)
 
 
 @pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.where)
 def test_yaml(example: Example, tmp_path: Path) -> None:
-    """A part of a policy loads; values of the chart match its schema."""
+    """A part of a policy loads; tests pass; values of the chart match its schema."""
     given = yaml.safe_load(example.text.replace("sha256:…", f"sha256:{'0' * 64}"))
     values = json.loads((ROOT / "helm/values.schema.json").read_text("utf-8"))
     if given.keys() <= set(TOP_LEVEL):
         load_with(tmp_path, given)
     elif given.keys() <= values["properties"].keys():
         jsonschema.Draft7Validator(values).validate(given)
+    elif given.keys() <= set(FILE):
+        file = tmp_path / "tests.yaml"
+        file.write_text(example.text)
+        policy = load(ROOT / "policies")
+        results = [run_case(policy, case) for case in read_cases([file], policy)]
+        assert [result.differences for result in results] == [()] * len(results)
     else:
         assert next(iter(given)) in OF_OTHERS
 
@@ -85,15 +115,25 @@ def built(part: Mapping[str, Any], path: tuple[str, ...], value: Any) -> Any:
         return value
     name, *rest = path
     if name == "NAME":
-        return {"search": built(part["additionalProperties"], tuple(rest), value)}
+        names = part["propertyNames"]["pattern"]
+        its = next(each for each in ("search", "DNS:search.test") if re.search(names, each))
+        return {its: built(part["additionalProperties"], tuple(rest), value)}
     if name == "[]":
         return [built(part["items"], tuple(rest), value)]
     properties = part["properties"]
     needed = [*part.get("required", ()), *part.get("dependencies", {}).get(name, ())]
     if "oneOf" in part and name not in {each["required"][0] for each in part["oneOf"]}:
-        needed.append("rate")
+        needed += [] if name in COMPANIONS else ["rate"]
+    ways = [each["required"][0] for each in part.get("anyOf", ()) if "required" in each]
+    if ways and name not in ways and not {*needed} & {*ways}:
+        needed.append(ways[0])
+    if name == "candidate":
+        # Of the same kind as its limit.
+        needed = [each for each in needed if each != "rate"]
+        needed.append("rate" if rest[0] == "burst" else rest[0])
     found = {each: properties[each]["examples"][0] for each in needed}
-    return {**found, **COMPANIONS.get(name, {}), name: built(properties[name], tuple(rest), value)}
+    beside = {each: it for each, it in COMPANIONS.get(name, {}).items() if each in properties}
+    return {**found, **beside, name: built(properties[name], tuple(rest), value)}
 
 
 @pytest.mark.parametrize(

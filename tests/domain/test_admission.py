@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from gateway.domain.admission import failed_grant, grant, open_grant
+from gateway.domain.costs import JsonCost
 from gateway.domain.identity import MOST_ADDRESSES, Identity
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import LEASE_US, Limit
@@ -150,6 +151,23 @@ def test_routes_with_the_same_limits_share_a_check() -> None:
     assert one.check not in (own.check, dear.check)
     assert dear.check is not None
     assert dear.check.cost == 2
+
+
+def test_a_cost_that_depends_on_the_request() -> None:
+    """No check is ready, as each cost needs its own; without limits nothing is counted."""
+    caller, costing = identity(), JsonCost(("ids",), 9)
+    for name, cost in (("plain", None), ("one", costing), ("two", costing)):
+        caller.grants[name] = grant(POLICY, route(name=name, costing=cost), caller)
+    plain, one, two = caller.grants.values()
+    assert plain.check is not None
+    assert (one.check, two.check, two.costing) == (None, None, costing)
+    assert one.ask is two.ask
+    asked = [one.check_for("192.0.2.1", no_header, cost) for cost in (0, 1, 7)]
+    assert [check.cost for check in asked] == [0, 1, 7]
+    assert {check.counters for check in asked} == {plain.check.counters}
+    free = grant(POLICY, route(costing=costing, plan_limits=False), identity())
+    assert (free.cost, free.check, free.costing) == (0, None, costing)
+    assert open_grant(POLICY, route(auth="none", costing=costing)).costing is costing
 
 
 def test_an_address_has_one_check() -> None:

@@ -12,11 +12,18 @@ from gateway.domain.counters import counter_names, subject_tag
 from gateway.domain.limits import Limit
 
 
-def names(per: str, account: str = "acme", lineage: str = "k1", ip: str = "192.0.2.1") -> str:
+def names(
+    per: str,
+    account: str = "acme",
+    lineage: str = "k1",
+    ip: str = "192.0.2.1",
+    home: str = "",
+) -> str:
     headers = {"x-tenant": "t1"}
     (name,) = counter_names(
         [Limit("plan", "rate", 5, 60_000_000, per=per)],
         account=account,
+        home=home or account,
         lineage=lineage,
         ip=ip,
         header=lambda header: headers.get(header, ""),
@@ -39,10 +46,18 @@ def test_names(per: str, name: str) -> None:
     assert re.fullmatch(name, names(per))
 
 
+def test_a_key_that_moved() -> None:
+    """Its own counters keep their names; those of accounts are its new account's."""
+    assert names("key", "globex", home="acme") == names("key", "acme")
+    assert names("account", "globex", home="acme") == names("account", "globex")
+
+
 def test_order() -> None:
     """One name for each limit, in order, all with the account's hash tag."""
     limits = [Limit(name, "quota", 5, 86_400_000_000) for name in ("b", "a")]
-    found = counter_names(limits, account="acme", lineage="k", ip="::1", header=lambda _: "")
+    found = counter_names(
+        limits, account="acme", home="acme", lineage="k", ip="::1", header=lambda _: ""
+    )
     assert found == tuple(f"gw:limit:{{acme}}:key:k:{n}:quota:86400000000" for n in "ba")
 
 

@@ -16,6 +16,7 @@ from gateway.domain.policy import Plan, Policy
 from gateway.domain.route import Route
 from gateway.domain.routes import RouteTable
 from gateway.errors import (
+    ACCOUNT_SUSPENDED,
     INSUFFICIENT_PERMISSION,
     INSUFFICIENT_SCOPE,
     IP_NOT_ALLOWED,
@@ -64,6 +65,9 @@ POLICY = Policy(
         ({"expires_us": NOW - HOUR}, "production", KEY_EXPIRED),
         ({"successor": "b"}, "production", None),  # rotated, in its overlap
         ({"status": "suspended"}, "production", KEY_SUSPENDED),
+        ({"account_status": "suspended"}, "production", ACCOUNT_SUSPENDED),
+        ({"account_status": "suspended", "status": "suspended"}, "production", KEY_SUSPENDED),
+        ({"account_status": "suspended", "expires_us": 1}, "production", ACCOUNT_SUSPENDED),
         ({"status": "revoked"}, "production", KEY_REVOKED),
         ({}, "development", KEY_ENVIRONMENT),
         # The most final reason comes first.

@@ -38,4 +38,7 @@ def test_an_account_provides_what_its_key_lacks():
     own = replace(record, plan="free", limits={"a": one})
     assert with_account(own, Account("acme", plan="pro")) is own
     assert with_account(own, account) == replace(own, limits={"a": one, "b": other})
+    suspended = with_account(record, Account("acme", status="suspended"))
+    assert suspended == replace(record, account_status="suspended")
+    assert with_account(suspended, Account("acme")) == record
     assert with_account(record, account) == replace(record, plan="pro", limits=account.limits)

@@ -11,10 +11,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.domain.calendar import Calendar
 from gateway.domain.keys import Account
-from gateway.domain.limits import LEASE_US, Limit
-from gateway.domain.meets import all_limits, limits_for, plan_limit, reachable
-from gateway.domain.policy import Plan, Policy
+from gateway.domain.limits import LEASE_US, PERIODS_US, Limit
+from gateway.domain.meets import all_limits, limits_for, plan_limits, reachable
+from gateway.domain.policy import Plan, Policy, with_kept_plans
 from gateway.domain.route import Route
 from gateway.policies.fields import parse_rate
 from gateway.policies.load import load
@@ -88,7 +89,122 @@ def test_values_of_the_key(policy: Policy) -> None:
     found = limits_met(policy, own)
     assert found[:2] == [(None, "plan", 7), ("search", "search", 7)]
     assert ("api", "api", 7) in found
-    assert plan_limit(policy.plans["free"], own) == own["plan"]
+    assert plan_limits(policy.plans["free"], own) == (own["plan"],)
+
+
+def test_candidates(tmp_path: Path) -> None:
+    """Each follows its limit; not where the values of the limit are those of a plan or key."""
+    plans = """
+plans:
+  free: {rate: 60/minute, burst: 100, candidate: {rate: 50/minute, burst: 80},
+         limits: [{name: monthly, quota: 9/month, in: Asia/Kolkata, from: account,
+                   candidate: {quota: 5/month}}]}
+  pro:  {rate: 600/minute, routes: {search: 300/minute}}
+"""
+    routes = """
+routes:
+  search: {match: GET /search, upstream: api, rate: 30/minute, candidate: {rate: 20/minute}}
+"""
+    policy = load(write_policies(tmp_path, "http://127.0.0.1:9", routes=routes, plans=plans))
+    free, search = policy.plans["free"], policy.routes["search"]
+
+    def names(plan: Plan, own: Mapping[str, Limit]) -> list[str]:
+        return [limit.name for limit in limits_for(plan, search, own)]
+
+    every = ["plan", "plan:candidate", "monthly", "monthly:candidate"]
+    assert names(free, {}) == [*every, "search", "search:candidate"]
+    assert names(policy.plans["pro"], {}) == ["plan", "search"]
+    assert names(free, {"search": parse_rate("7/second", name="search")}) == [*every, "search"]
+    assert names(free, {"plan": parse_rate("7/second", name="plan")}) == [
+        *("plan", "monthly", "monthly:candidate", "search", "search:candidate")
+    ]
+    _, rate, _, monthly, *_ = limits_for(free, search, {}, 31)
+    assert (rate.amount, rate.burst, rate.shadow, rate.is_candidate) == (50, 80, True, True)
+    assert (monthly.month_day, monthly.zone, monthly.counter) == (
+        *(31, "Asia/Kolkata"),
+        f"monthly:candidate:quota:{PERIODS_US['month']}:Asia/Kolkata:billing",
+    )
+    met = all_limits(policy, free, {})
+    # The plan's limit: its own, and that of the route.
+    assert [[limit.name for _, limit in each] for each in met] == [
+        *(["plan"] * 2, ["monthly"] * 2, ["search"])
+    ]
+
+
+def test_further_limits_of_the_plan(tmp_path: Path) -> None:
+    """They apply wherever the plan's rate does, with the key's values, from its billing day."""
+    plans = """
+plans:
+  free:
+    rate: 60/minute
+    limits: [{name: monthly, quota: 9/month, in: Asia/Kolkata, from: account, per: account},
+             {name: streams, concurrency: 2}]
+"""
+    policy = load(write_policies(tmp_path, "http://127.0.0.1:9", routes=ROUTES, plans=plans))
+    plan = policy.plans["free"]
+    own = {
+        "monthly": Limit("x", "quota", 20, PERIODS_US["month"]),
+        "streams": Limit("x", "concurrency", 7, LEASE_US),
+    }
+    _, monthly, streams, *rest = limits_for(plan, policy.routes["search"], own, 31)
+    assert (monthly.amount, monthly.per, monthly.zone) == (20, "account", "Asia/Kolkata")
+    assert monthly.calendar == Calendar("month", "Asia/Kolkata", 31)
+    assert monthly.counter == plan.more[0].counter
+    assert (streams.amount, streams.name) == (7, "streams")
+    assert [limit.name for limit in rest] == ["search"]
+    assert limits_for(plan, policy.routes["tickets"], own) == policy.routes["tickets"].limits
+    assert plan_limits(plan, {}) == plan.limits
+    own["monthly"] = Limit("x", "rate", 3, MINUTE)
+    _, monthly, _ = plan_limits(plan, own, 31)
+    assert (monthly.counter, monthly.calendar) == ("monthly:rate:60000000", None)
+    assert [row[:2] for row in limits_met(policy)][:3] == [
+        *((None, "plan"), (None, "monthly"), (None, "streams")),
+    ]
+
+
+def test_renamed_limits(tmp_path: Path) -> None:
+    """A renamed limit keeps its counter, and the values that keys and plans set by its old name."""
+    routes = """
+routes:
+  find: {match: GET /search, upstream: api, rate: 30/minute, was: [look, search],
+         limits: [{name: per-day, quota: 900/day, was: daily}]}
+  all: {match: "* /**", upstream: api, was: rest}
+"""
+    policy = load(write_policies(tmp_path, "http://127.0.0.1:9", routes=routes))
+    route, rest = policy.routes["find"], policy.routes["all"]
+    limits = limits_for(None, route, {})
+    assert [limit.counter for limit in limits] == [
+        *("look:rate:60000000", "daily:quota:86400000000"),
+    ]
+    own = {name: parse_rate("7/minute", name=name) for name in ("search", "find", "daily", "rest")}
+    assert [limit.amount for limit in limits_for(None, route, own)] == [7, 7]
+    own["find"] = parse_rate("8/minute", name="find")
+    assert [limit.amount for limit in limits_for(None, route, own)] == [8, 7]
+    (added,) = limits_for(None, rest, own)
+    assert (added.name, added.amount, added.counter) == ("all", 7, "rest:rate:60000000")
+
+
+def test_renamed_plans(tmp_path: Path) -> None:
+    """A key with the old name of a plan has the plan; one whose plan is gone keeps that plan."""
+    plans = "plans: {basic: {rate: 5/minute, was: [free, starter]}}"
+    policy = load(write_policies(tmp_path, "http://127.0.0.1:9", routes=ROUTES, plans=plans))
+    basic = policy.plans["basic"]
+    assert [policy.plan(name) for name in ("basic", "free", "starter", "x")] == [basic] * 3 + [None]
+    gone = Plan("gone", rate("plan", 1))
+    before = replace(policy, plans={"free": rate_plan("free"), "gone": gone}, kept_plans={})
+    kept = with_kept_plans(policy, before)
+    assert (kept.plan("gone"), kept.plan("free")) == (gone, basic)
+    assert list(kept.kept_plans) == ["gone"]
+    assert list(with_kept_plans(policy, kept).kept_plans) == ["gone"]
+    assert with_kept_plans(before, kept).kept_plans == {"basic": basic}
+    assert with_kept_plans(policy, policy) is policy
+    # A renamed plan that is gone stays under its earlier names, too.
+    later = with_kept_plans(replace(policy, plans={"other": rate_plan("other")}), policy)
+    assert [later.plan(name) for name in ("basic", "starter")] == [basic, basic]
+
+
+def rate_plan(name: str) -> Plan:
+    return Plan(name, rate("plan", 9))
 
 
 def test_a_counter_is_listed_once(policy: Policy) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
+from itertools import permutations, product
 from unittest import mock
 
 import pytest
@@ -11,86 +11,23 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from gateway.domain import routes as module
+from gateway.domain.conflicts import conflicts
 from gateway.domain.route import Route
-from gateway.domain.routes import (
-    OWN_ROUTES,
-    RouteTable,
-    conflicts,
-    covers,
-    fold,
-    is_own,
-    unreachable,
-)
+from gateway.domain.routes import OWN_ROUTES, RouteTable, covers, fold, is_own
 from gateway.errors import AMBIGUOUS_PATH
-
-#: The machine may be busy with other tests.
-no_deadline = settings(deadline=None)
-
-
-def route(pattern: str, name: str = "") -> Route:
-    """A route of a pattern such as "GET /a/*/b" or "* /a/**"; "cs GET /A" is case-sensitive."""
-    words = pattern.split(" ")
-    method, path = words[-2:]
-    segments = tuple(path.strip("/").split("/")) if path != "/" else ()
-    rest = bool(segments) and segments[-1] in {"*", "**"}
-    return Route(
-        name or pattern,
-        method,
-        segments[:-1] if rest else segments,
-        rest,
-        "api",
-        case_sensitive=words[0] == "cs",
-    )
-
-
-def at(path: str) -> tuple[str, ...]:
-    return tuple(part for part in path.split("/") if part)
-
-
-def matches(pattern: Route, method: str, segments: tuple[str, ...], *, any_case: bool) -> bool:
-    """The rule, literally. any_case: ignore the route's own setting for letter case."""
-    if pattern.method not in {"*", method} and (pattern.method, method) != ("GET", "HEAD"):
-        return False
-    if len(segments) < len(pattern.segments):
-        return False
-    if len(segments) > len(pattern.segments) and not pattern.rest:
-        return False
-    words, wanted = segments, pattern.segments
-    if any_case or not pattern.case_sensitive:
-        words, wanted = tuple(map(str.lower, words)), tuple(map(str.lower, wanted))
-    return all(want in {"*", have} for want, have in zip(wanted, words[: len(wanted)], strict=True))
-
-
-#: Requests for every case that patterns over the words a, A and b, up to three segments long,
-#: distinguish: one further word and one further method represent all others.
-PATHS = [path for length in range(5) for path in product(("a", "A", "b", "other"), repeat=length)]
-REQUESTS = list(product(("GET", "HEAD", "POST", "OTHER"), PATHS))
-
-routes = st.builds(
-    lambda method, segments, rest, case_sensitive: Route(
-        "", method, tuple(segments), rest, "api", case_sensitive=case_sensitive
-    ),
-    st.sampled_from(["*", "GET", "HEAD", "POST"]),
-    st.lists(st.sampled_from(["a", "A", "b", "*"]), max_size=3),
-    st.booleans(),
-    st.booleans(),
+from tests.domain.route_rules import (
+    PATHS,
+    REQUESTS,
+    at,
+    is_within,
+    matches,
+    named,
+    no_deadline,
+    route,
+    routes,
+    taken_by,
+    without_conflicts,
 )
-
-
-def taken_by(pattern: Route, *, any_case: bool) -> frozenset[tuple[str, tuple[str, ...]]]:
-    return frozenset(one for one in REQUESTS if matches(pattern, *one, any_case=any_case))
-
-
-def named(found: list[Route]) -> list[Route]:
-    return [replace(one, name=f"r{index}") for index, one in enumerate(found)]
-
-
-def without_conflicts(patterns: list[Route]) -> list[Route]:
-    kept: list[Route] = []
-    for pattern in patterns:
-        if not any(conflicts([*kept, pattern])):
-            kept.append(pattern)
-    return kept
 
 
 @no_deadline
@@ -105,70 +42,19 @@ def test_match_is_the_brute_force_choice(patterns: list[Route]) -> None:
     """
     kept = without_conflicts(patterns)
     table = RouteTable(kept)
-    exact = {pattern.name: taken_by(pattern, any_case=False) for pattern in kept}
-    any_case = {pattern.name: taken_by(pattern, any_case=True) for pattern in kept}
-    for request in REQUESTS:
-        fitting = [pattern for pattern in kept if request in exact[pattern.name]]
+    exact = [(one, taken_by(one, any_case=False)) for one in kept]
+    any_case = [(one, taken_by(one, any_case=True)) for one in kept]
+    for index, request in enumerate(REQUESTS):
+        fitting = [one for one, taken in exact if taken >> index & 1]
         found = table.match(*request)
         if found is None:
             assert fitting == []
             continue
-        (chosen,) = (
-            one
-            for one in fitting
-            if all(any_case[one.name] <= any_case[other.name] for other in fitting)
-        )
+        (chosen,) = (one for one in fitting if all(is_within(one, other) for other in fitting))
         evaded = [
-            pattern
-            for pattern in kept
-            if request in any_case[pattern.name]
-            and not any_case[chosen.name] <= any_case[pattern.name]
+            one for one, taken in any_case if taken >> index & 1 and not is_within(chosen, one)
         ]
         assert found is (AMBIGUOUS_PATH if evaded and not chosen.case_sensitive else chosen)
-
-
-@no_deadline
-@given(routes, routes)
-def test_a_conflict_is_an_overlap_without_order(first: Route, second: Route) -> None:
-    """Two routes conflict exactly if they share a request and neither lies within the other.
-
-    Letter case counts only if both are case-sensitive.
-    """
-    any_case = not (first.case_sensitive and second.case_sensitive)
-    one, other = taken_by(first, any_case=any_case), taken_by(second, any_case=any_case)
-    expected = bool(one & other) and (one == other or not (one <= other or other <= one))
-    found = list(conflicts([first, second]))
-    assert bool(found) is expected
-    for conflict in found:
-        method, path = conflict.example.split(" ")
-        assert matches(first, method, at(path), any_case=False)
-        assert matches(second, method, at(path), any_case=False)
-        assert conflict.same is (one == other)
-
-
-@no_deadline
-@given(st.lists(routes, max_size=6).map(named))
-def test_conflicts_finds_every_pair(patterns: list[Route]) -> None:
-    """It finds the same pairs as separate calls for each two routes."""
-    expected = {
-        (first.name, second.name)
-        for index, first in enumerate(patterns)
-        for second in patterns[index + 1 :]
-        if any(conflicts([first, second]))
-    }
-    found = [(conflict.first.name, conflict.second.name) for conflict in conflicts(patterns)]
-    assert len(found) == len(set(found))
-    assert set(found) == expected
-
-
-@no_deadline
-@given(st.lists(routes, max_size=6).map(named))
-def test_unreachable_is_what_no_request_takes(patterns: list[Route]) -> None:
-    """Of routes without conflicts, exactly those that no request takes."""
-    kept = without_conflicts(patterns)
-    table = RouteTable(kept)
-    asked = {table.match(*request) for request in REQUESTS}
-    assert unreachable(kept) == [pattern for pattern in kept if pattern not in asked]
 
 
 @no_deadline
@@ -180,7 +66,7 @@ def test_methods_at_is_what_could_be_sent(patterns: list[Route]) -> None:
         if table.match("OTHER", segments) is not None:
             assert table.methods_at(segments) == ()
         else:
-            methods = ("GET", "HEAD", "POST")
+            methods = ("GET", "HEAD", "POST", "PUT")
             expected = tuple(m for m in methods if table.match(m, segments) is not None)
             assert table.methods_at(segments) == expected
 
@@ -238,6 +124,59 @@ def test_a_table_of_both_kinds(request_line: str, found: str | None) -> None:
     assert met is AMBIGUOUS_PATH if found is None else getattr(met, "name", None) == found
 
 
+def test_patterns_as_a_policy_has_them() -> None:
+    """A route shows its pattern with the names, and so that reading it again gives the same."""
+    for pattern in ("GET /a/{b}/*/{c}", "* /**/a/b", "GET,POST /{n}/**", "GET /", "* /**"):
+        assert route(pattern).pattern == pattern
+    for pattern in (("a", "*"), ("*",), ("**", "a", "*")):
+        found = route(Route("", "GET", pattern, False, "").pattern)
+        assert (found.segments, found.rest) == (pattern, False)
+
+
+@pytest.mark.parametrize(
+    ("path", "patterns"),
+    [
+        # the most specific first
+        ("/a", ["GET /**/a", "GET /**/a/**", "* /**/a/**", "* /**"]),
+        ("/a/b", ["GET /a/b/**", "GET /a/**/b/**", "GET /a/**"]),
+        ("/a/b/b", ["GET /a/*/**/b", "GET /a/**/b", "* /**/b", "* /*/**"]),
+        ("/a/x/b", ["GET /a/{n}/b", "GET,POST /a/{n}/b", "GET /a/**/b", "GET,POST /a/**/b"]),
+        ("/v1/health", ["* /v1/**/health", "* /**/health"]),
+    ],
+)
+def test_the_most_specific_of_several(path: str, patterns: list[str]) -> None:
+    """It is used in any order of the routes; without it the next one is."""
+    kept = [*map(route, patterns)]
+    assert list(conflicts(kept)) == []
+    while kept:
+        for ordered in permutations(kept):
+            found = RouteTable(ordered).match("GET", at(path))
+            assert found is (OWN_ROUTES.get(at(path)) or kept[0])
+        kept.pop(0)
+
+
+@pytest.mark.parametrize("count", [0, 1, 20, 126])
+def test_a_segment_between_two_gaps_is_found_anywhere(count: int) -> None:
+    """A pattern with two ** matches its segment in the middle of a long path."""
+    table = RouteTable([route("GET /**/b/**"), route("GET /**/c/d")])
+    path = ("x",) * count + ("b",) + ("x",) * (126 - count)
+    assert getattr(table.match("GET", path), "name", None) == "GET /**/b/**"
+    assert table.match("GET", path[:count]) is None
+
+
+@pytest.mark.parametrize("count", range(6))
+@pytest.mark.parametrize("end", ["b/x/c", "b/c", "B/c", "b", "c/c"])
+def test_a_long_path_of_routes_with_gaps(count: int, end: str) -> None:
+    """The segments in the middle, at which no pattern with one ** looks, change nothing."""
+    patterns = ["GET /a/**/b/*/c", "GET /a/**/c", "cs POST /a/**/B/c"]
+    table = RouteTable(map(route, patterns))
+    path = ("a", *("a", "b", "c")[: count % 4] * 40, *end.split("/"))
+    for method in ("GET", "POST"):
+        fitting = [one for one in patterns if matches(route(one), method, path, any_case=False)]
+        found = table.match(method, path)
+        assert (found.name if isinstance(found, Route) else None) == next(iter(fitting), None)
+
+
 @pytest.mark.parametrize("server", [str.upper, str.lower, str.casefold, str.swapcase])
 @given(text=st.text(max_size=8))
 @example(text="\u212aeys")  # the Kelvin sign
@@ -272,6 +211,10 @@ def test_any_case_of_an_own_path_is_own() -> None:
         (route("* /**"), route("GET /p/*/x"), False),
         (route("GET /p/*/x"), route("GET /p/a/**"), False),
         (route("GET /P/*/x"), route("* /p/**"), True),
+        (route("GET /p/**/x"), route("* /p/*"), True),
+        (route("GET /p/a/x"), route("GET,POST /p/**/x"), True),
+        (route("GET,POST /p/a/x"), route("GET /p/**/x"), False),
+        (route("GET /p/**"), route("GET /p/**/x"), False),
         (replace(route("GET /p/*"), auth="none"), route("* /**"), False),
         (route("GET /p/*"), replace(route("* /**"), auth="none"), True),
         (route("GET /p/*"), replace(route("* /**"), scopes=("a",)), False),
@@ -291,7 +234,7 @@ def test_covers(inner: Route, outer: Route, expected: bool) -> None:
 
 
 SHIPPED = [
-    *("GET /api/search/*", "POST /api/*/batch", "POST /api/webhooks/test"),
+    *("GET /api/search/*", "POST /api/**/batch", "POST /api/webhooks/test"),
     *("GET /v1/connectors", "* /mcp/**", "* /**"),
 ]
 
@@ -306,11 +249,19 @@ SHIPPED = [
         ("GET /V1/CONNECTORS", "GET /v1/connectors"),
         ("HEAD /api/search/x", "GET /api/search/*"),
         ("POST /api/search/x", "* /**"),
-        ("POST /api/search/batch", "POST /api/*/batch"),
-        ("POST /api/batch", "* /**"),
-        ("POST /api/x/y/batch", "* /**"),
+        ("POST /api/search/batch", "POST /api/**/batch"),
+        ("POST /api/batch", "POST /api/**/batch"),
+        ("POST /api/a/batch", "POST /api/**/batch"),
+        ("POST /api/v1/items/batch", "POST /api/**/batch"),
+        ("POST /API/v1/items/Batch", "POST /api/**/batch"),
+        ("POST /api/a/batch/batch", "POST /api/**/batch"),
+        ("GET /api/v1/items/batch", "* /**"),
+        ("POST /api/batch/x", "* /**"),
+        ("POST /api/batches", "* /**"),
+        ("POST /x/api/a/batch", "* /**"),
+        ("POST /mcp/api/batch", "* /mcp/**"),
         ("POST /api/webhooks/test", "POST /api/webhooks/test"),
-        ("POST /api/webhooks/batch", "POST /api/*/batch"),
+        ("POST /api/webhooks/batch", "POST /api/**/batch"),
         ("GET /mcp", "* /mcp/**"),
         ("DELETE /mcp/a/b", "* /mcp/**"),
         ("GET /mcpx", "* /**"),
@@ -324,45 +275,6 @@ def test_the_shipped_patterns(request_line: str, pattern: str) -> None:
     found = RouteTable(map(route, SHIPPED)).match(method, at(path))
     assert isinstance(found, Route)
     assert found.name == pattern
-
-
-@pytest.mark.parametrize(
-    ("first", "second", "example"),
-    [
-        ("GET /a/*/c", "GET /a/b/**", "GET /a/b/c"),
-        ("GET /**", "* /a", "GET /a"),
-        ("* /*/b/c", "* /a/**", "GET /a/b/c"),
-        ("HEAD /a/*/c", "GET /*/b/c", "HEAD /a/b/c"),
-        ("POST /*/x/a/b", "* /*/*/a/**", None),
-        ("GET /a/*/**", "GET /*/b/**", "GET /a/b"),
-        ("POST /a", "GET /a", None),
-        ("GET /a", "GET /a/**", None),
-        ("GET /*/a", "GET /x/**", "GET /x/a"),
-        ("GET /a/*", "GET /a/**", "GET /a"),
-        ("GET /a", "GET /A", "GET /a"),
-        ("GET /a", "cs GET /A", "GET /A"),
-        ("cs GET /a", "cs GET /A", None),
-        ("cs GET /A/*/c", "GET /a/b/**", "GET /A/b/c"),
-        ("cs GET /A/*/c", "cs GET /a/b/**", None),
-        ("cs GET /A/*", "GET /a/b", None),
-    ],
-)
-def test_a_conflict_names_a_request(first: str, second: str, example: str | None) -> None:
-    """The example is a request that both would match."""
-    found = list(conflicts([route(first), route(second)]))
-    assert [conflict.example for conflict in found] == ([example] if example else [])
-
-
-@pytest.mark.parametrize("path", sorted("/" + "/".join(own) for own in OWN_ROUTES))
-def test_own_paths_are_never_routed(path: str) -> None:
-    """A route for one of the gateway's own paths is unreachable; one below it is not."""
-    own = route(f"GET {path.title()}")
-    assert unreachable([own, route(f"* {path}/**"), route("* /v1/**")]) == [own]
-
-
-def test_a_rest_below_an_own_path_may_be_unreachable() -> None:
-    """If /health is the gateway's and another route takes all below, /health/** has no request."""
-    assert unreachable([route("* /health/**"), route("* /health/*/**")]) == [route("* /health/**")]
 
 
 def test_nothing_matches_an_empty_table() -> None:

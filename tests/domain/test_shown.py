@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.domain.limits import LEASE_US, Limit, Standing
+from gateway.domain.limits import LEASE_US, PERIODS_US, Limit, Standing
 from gateway.domain.shown import limit_as_json, reset_after_s, rfc3339
 
 
@@ -18,12 +18,16 @@ def test_a_limit() -> None:
         "limit": 30,
         "burst": 50,
         "window_seconds": 60,
+        "period": None,
+        "time_zone": None,
         "per": "account",
         "mode": "shadow",
     }
     held = limit_as_json(Limit("open", "concurrency", 5, LEASE_US), None)
     assert (held["route"], held["burst"], held["window_seconds"]) == (None, None, None)
     assert held["mode"] == "enforce"
+    monthly = limit_as_json(Limit("m", "quota", 5, PERIODS_US["month"], zone="Asia/Kolkata"), None)
+    assert (monthly["period"], monthly["time_zone"]) == ("month", "Asia/Kolkata")
 
 
 @pytest.mark.parametrize(("reset_us", "expected"), [(0, 0), (1, 1), (1_000_000, 1), (1_000_001, 2)])

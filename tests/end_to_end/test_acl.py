@@ -157,6 +157,8 @@ async def use_commands(url: str, policies: Path, folder: Path) -> str:
         ["explain", *options, "--key", key, "GET", "/api/x"],
         ["simulate", *options, str(log)],
         ["warnings", "--store", url],
+        ["policies", "history", "--store", url],
+        ["diff", str(policies), str(policies), "--store", url],
         ["audit", "--store", url],
         ["audit", "--verify", "--store", url],
     ):

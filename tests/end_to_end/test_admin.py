@@ -6,7 +6,7 @@ import asyncio
 import json
 import os
 import signal
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from pathlib import Path
 from typing import Any
 
@@ -180,6 +180,55 @@ async def test_loaded_policies_follow_the_files(serve: Serve) -> None:
 
     await eventually(is_taken_up, "the new policies are shown")
     assert (await admin("GET", "/policies")).json()["loaded"] > before["loaded"]
+
+
+async def test_a_change_of_policies_is_recorded_once(
+    serve: Serve, redis_server: RedisServer
+) -> None:
+    """With two workers, a change has one line in the log, one entry in the history and one in the
+    audit log; files that are restored are loaded, and the history says by whom.
+    """
+    gateway = await serve("--workers", "2", store=redis_server.url)
+    admin = Admin(gateway)
+
+    async def entries(count: int) -> list[dict[str, Any]]:
+        async def items() -> list[dict[str, Any]]:
+            found: list[dict[str, Any]] = (await admin("GET", "/policies/history")).json()["items"]
+            return found
+
+        async def are_there() -> bool:
+            return len(await items()) == count
+
+        await eventually(are_there, f"{count} entries")
+        return await items()
+
+    (start,) = await entries(1)
+    first = (await admin("GET", "/policies")).json()["hash"]
+    assert (start["hash"], start["previous"], start["cause"]) == (first, None, "start")
+    plans = gateway.policies / "plans.yaml"
+    plans.write_text(plans.read_text().replace("60/minute,   burst: 100", "70/minute"))
+    change, _ = await entries(2)
+    assert (change["previous"], change["cause"]) == (first, "file change")
+    assert change["summary"].startswith("limit: plan, plan free: 60/minute, burst 100")
+    words = ("policies", "rollback", first, str(gateway.policies), "--store", redis_server.url)
+    done = await asyncio.to_thread(run_command, *words)
+    assert done.returncode == 0, done.stderr
+    back, *_ = await entries(3)
+    assert (back["hash"], back["cause"]) == (first, "rollback")
+    assert back["actor"].endswith(" (cli)")
+    log = gateway.output()
+    assert log.count(f"policy changed from {first} to {change['hash']} (file change): limit") == 1
+
+    async def actions() -> list[str]:
+        found = (await admin("GET", "/audit?action=policy")).json()["items"]
+        return [each["action"] for each in found]
+
+    expected = ["policy.load", "policy.rollback", "policy.load"]
+    await eventually(lambda: _is(actions(), expected), "the audit log has each once")
+
+
+async def _is(found: Awaitable[object], expected: object) -> bool:
+    return await found == expected
 
 
 async def test_a_killed_store_is_reported_and_recovers(serve: Serve) -> None:

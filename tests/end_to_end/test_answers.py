@@ -8,9 +8,9 @@ from types import MappingProxyType
 
 import pytest
 
-from tests.end_to_end.conftest import Site, enable
+from tests.end_to_end.conftest import Site, build_key, enable
 from tests.kit.upstream import reply
-from tests.kit.wire import Response, bearer
+from tests.kit.wire import Response, Wire, bearer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -104,6 +104,48 @@ async def test_invalid_keys_are_401(site: Site) -> None:
         answer = await site.gateway.fetch("/api/things", key=key)
         assert_refused(answer, 401, "unauthorized", "INVALID_API_KEY")
         assert key not in answer.body.decode()
+    assert site.upstream.requests == []
+
+
+#: Requests that are refused whoever sends them; {} is replaced by the key's line.
+FAULTY = {
+    "400, path": (b"GET /api/%2e%2e%2f HTTP/1.1\r\nHost: x\r\n{}\r\n", 400),
+    "400, line": (b"GET /api/a b HTTP/1.1\r\nHost: x\r\n{}\r\n", 400),
+    "400, field": (b"GET /api/a HTTP/1.1\r\nHost: x\r\n{}A : b\r\n\r\n", 400),
+    "404": (b"GET /nowhere HTTP/1.1\r\nHost: x\r\n{}\r\n", 404),
+    "405": (b"PUT /v1/connectors/../health HTTP/1.1\r\nHost: x\r\n{}\r\n", 405),
+    "413": (b"POST /api/a HTTP/1.1\r\nHost: x\r\n{}Content-Length: 99999999\r\n\r\n", 413),
+    "414": (b"GET /api/%b HTTP/1.1\r\nHost: x\r\n{}\r\n" % (b"a" * 9_000), 414),
+    "414, long": (b"GET /api/%b HTTP/1.1\r\nHost: x\r\n{}\r\n" % (b"a" * 36_000), 414),
+    "417": (b"GET /api/a HTTP/1.1\r\nHost: x\r\nExpect: more\r\n{}\r\n", 417),
+    "431, bytes": (b"GET /api/a HTTP/1.1\r\nHost: x\r\n{}X: %b\r\n\r\n" % (b"a" * 33_000), 431),
+    "431, lines": (b"GET /api/a HTTP/1.1\r\nHost: x\r\n%b{}\r\n" % (b"X: a\r\n" * 200), 431),
+    "501": (b"GET /api/a HTTP/1.1\r\nHost: x\r\n{}Transfer-Encoding: a, chunked\r\n\r\n", 501),
+    "505": (b"GET /api/a HTTP/1.9\r\nHost: x\r\n{}\r\n".replace(b"1.9", b"3.0"), 505),
+}
+
+
+@pytest.mark.parametrize("name", FAULTY)
+async def test_a_faulty_request_reports_the_limits_of_its_key(site: Site, name: str) -> None:
+    """Those of a good key at no cost; without one, those of the address. Also in pieces."""
+    head, status = FAULTY[name]
+    good = await site.key("pro")
+    unknown, _ = build_key("pro")
+    suspended = await site.key("pro", status="suspended")
+    told = {good: "600", unknown: "6000", suspended: "6000", "swordfish": "6000", "": "6000"}
+    for key, limit in told.items():
+        sent = head.replace(b"{}", b"Authorization: Bearer %b\r\n" % key.encode() if key else b"")
+        # A line that is no request is refused before more arrives.
+        for half in (0,) if name in {"400, line", "505"} else (0, len(sent) // 2):
+            async with await Wire.connect(site.gateway.port) as wire:
+                await wire.send(sent[:half])
+                await wire.send(sent[half:])
+                answer = await wire.read_response()
+            assert_rate_headers(answer)
+            assert (answer.status, answer["X-RateLimit-Limit"]) == (status, limit)
+            if key == good:
+                assert answer["X-RateLimit-Remaining"] == "600"
+            assert not key or key not in answer.body.decode()
     assert site.upstream.requests == []
 
 

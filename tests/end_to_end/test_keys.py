@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
 from contextlib import AsyncExitStack
 
 import pytest
 
 from tests.end_to_end.conftest import Site, build_key
 from tests.kit.eventually import eventually
-from tests.kit.gateway import create_key, keys_command
-from tests.kit.wire import Wire, bearer
+from tests.kit.gateway import accounts_command, create_key, keys_command
+from tests.kit.upstream import Exchange, echo
+from tests.kit.wire import Wire, bearer, build_request
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -50,6 +52,42 @@ async def test_an_end_reaches_open_connections(site: Site, verb: str) -> None:
                 return {answer.status for answer in answers} == {200}
 
             await eventually(served, "resume reaches both gateways", SOON_S)
+
+
+async def test_a_suspended_account_reaches_all_its_keys(site: Site) -> None:
+    """Both gateways refuse all of its keys and end their streams, until it is resumed."""
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n"
+            b"Transfer-Encoding: chunked\r\n\r\n9\r\ndata: 1\n\n\r\n"
+        )
+        await asyncio.Event().wait()
+
+    fields = {"plan": "enterprise", "account": "halted"}
+    texts = [(await create_key(site.store, site.policies, **fields))[1] for _ in range(2)]
+    asked = [(gateway, key) for gateway in (site.gateway, site.other) for key in texts]
+
+    async def all_get(status: int) -> bool:
+        answers = [await gateway.fetch("/api/x", key=key) for gateway, key in asked]
+        return {answer.status for answer in answers} == {status}
+
+    assert await all_get(200)
+    site.upstream.script = script
+    async with await Wire.connect(site.gateway.port) as stream:
+        await stream.send(build_request("GET", "/api/stream", bearer(texts[0])))
+        await stream.read_head()
+        await accounts_command(site.store, "suspend", "halted")
+        async with asyncio.timeout(20):
+            await stream.read_chunk()
+            await stream.read_end()
+    site.upstream.script = echo
+    await eventually(lambda: all_get(401), "the suspension reaches both gateways", SOON_S)
+    refused = await site.gateway.fetch("/api/x", key=texts[1])
+    assert refused.json()["code"] == "INVALID_API_KEY"
+    assert "The account of this API key is suspended" in refused.json()["message"]
+    await accounts_command(site.store, "resume", "halted")
+    await eventually(lambda: all_get(200), "the resumption reaches both gateways", SOON_S)
 
 
 async def test_rotation_shares_one_budget(site: Site) -> None:

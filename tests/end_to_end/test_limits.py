@@ -6,7 +6,7 @@ import asyncio
 
 import pytest
 
-from tests.end_to_end.conftest import Site
+from tests.end_to_end.conftest import Serve, Site
 from tests.kit.wire import Response, Wire, bearer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -50,6 +50,8 @@ async def test_the_refusal_says_when(site: Site) -> None:
     [
         ("GET", "/api/search/anything", 30),
         ("POST", "/api/tickets/batch", 10),
+        ("POST", "/api/v1/items/batch", 10),
+        ("POST", "/api/batch", 10),
         ("POST", "/api/webhooks/test", 5),
     ],
 )
@@ -111,6 +113,33 @@ async def test_a_hundred_tasks_on_two_gateways(site: Site) -> None:
     # More would fit the bucket's refill, but not the promise of 100 in any minute.
     assert sum(await asyncio.gather(*(ask(number) for number in range(100)))) == 100
     assert len(site.upstream.requests) == 100
+
+
+IDS = """
+routes:
+  ids: {match: POST /ids, upstream: api, rate: 50/minute, cost: {json: ids, max: 10}}
+"""
+
+
+async def test_elements_on_two_gateways(site: Site, serve: Serve) -> None:
+    """Batches of three at once, on both gateways: as many are admitted as have 50 elements."""
+    plans = "plans: {free: {rate: 60/minute}}"
+    gateways = [await serve(routes=IDS, plans=plans) for _ in range(2)]
+    key = await site.key("free")
+    fields = [*bearer(key), ("Content-Type", "application/json")]
+
+    async def ask(number: int) -> int:
+        async with await Wire.connect(gateways[number % 2].port) as wire:
+            answer = await wire.request("POST", "/ids", fields, b'{"ids": [1, 2, 3]}')
+        return answer.status
+
+    statuses = await asyncio.gather(*(ask(number) for number in range(40)))
+    assert sorted(statuses) == [200] * 16 + [429] * 24
+    async with await Wire.connect(gateways[0].port) as wire:
+        for body, status in ((b'{"ids": [1, 2, 3]}', 429), (b'{"ids": [1, 2]}', 200)):
+            answer = await wire.request("POST", "/ids", fields, body)
+            assert (answer.status, answer["X-RateLimit-Remaining"]) == (status, "0")
+    assert len(site.upstream.requests) == 17
 
 
 @pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "DELETE", "PATCH", "BREW"])

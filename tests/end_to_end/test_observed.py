@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import pytest
@@ -17,7 +18,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 FIELDS = [
     *("time", "request_id", "client_ip", "method", "path", "status", "route", "key_id"),
     *("account", "plan", "decision", "limit", "cost", "bytes_in", "bytes_out"),
-    *("duration_ms", "upstream_ms", "upstream", "reason"),
+    *("duration_ms", "upstream_ms", "upstream", "reason", "host", "protocol", "server"),
+    *("remaining", "gate_ms", "limiter_ms"),
 ]
 
 
@@ -97,3 +99,35 @@ async def test_the_admin_listener_answers(site: Site) -> None:
         assert (await fetch(admin, path, headers=[("Host", "127.0.0.1")])).status == 200
         assert (await site.gateway.fetch(path, key=await site.key())).status == 404
     assert (await fetch(admin, "/nothing", headers=[("Host", "localhost")])).status == 404
+
+
+async def test_the_format_of_the_log_is_reloaded(site: Site, serve: Serve) -> None:
+    """`access_log` takes effect by a reload; phases are parts of the whole."""
+    gateway = await serve()
+    key = await site.key()
+    await gateway.fetch("/api/one", key=key)
+    (line,) = await lines(gateway, 1)
+    assert line["protocol"] == "HTTP/1.1"
+    assert f"http://{line['server']}" == site.upstream.url
+    # Each is cut off to whole microseconds.
+    parts = line["gate_ms"] + line["limiter_ms"] + line["upstream_ms"]
+    assert 0 < parts <= line["duration_ms"] + 0.003
+    form = "{method} {path}?{query} {user_agent} {trace_id}"
+    (gateway.policies / "log.yaml").write_text(f'access_log: {{format: "{form}", query: keep}}\n')
+    gateway.signal(signal.SIGHUP)
+    trace = "0af7651916cd43dd8448eb211c80319c"
+    headers = [("User-Agent", "a b"), ("Traceparent", f"00-{trace}-b7ad6b7169203331-01")]
+
+    async def is_written() -> bool:
+        await gateway.fetch("/api/two?a=1&token=2", key=key, headers=headers)
+        expected = f"GET /api/two?a=1&token=[redacted] a\\x20b {trace}"
+        return expected in gateway.access_log.read_text().splitlines()
+
+    await eventually(is_written, "a line is in the new format")
+
+
+async def test_the_log_says_the_version_of_tls(site: Site, serve: Serve) -> None:
+    """A field that is named is written, also one of the connection; without TLS it is null."""
+    gateway = await serve(log="access_log: {fields: [path, tls]}\n")
+    await gateway.fetch("/api/one", key=await site.key())
+    assert await lines(gateway, 1) == [{"path": "/api/one", "tls": None}]

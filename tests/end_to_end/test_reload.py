@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 from collections import Counter
 
@@ -85,6 +86,30 @@ async def test_a_broken_edit_is_refused(site: Site, serve: Serve) -> None:
     await eventually(repaired, "the repaired file is taken", SOON_S)
 
 
+async def test_faulty_files_are_reported_until_they_are_mended(site: Site, serve: Serve) -> None:
+    """The gauge is 1 while the files have faults, also after a worker was restarted."""
+    gateway = await serve()
+
+    async def is_faulty() -> bool:
+        return await counted(gateway, "gateway_policy_faulty") == 1
+
+    async def is_mended() -> bool:
+        return not await is_faulty()
+
+    assert await is_mended()
+    rewrite(gateway, "plans", "plans: none\n")
+    await eventually(is_faulty, "the files are reported as faulty", SOON_S)
+    os.kill(gateway.worker_pid, signal.SIGKILL)
+
+    async def restarted() -> bool:
+        return await counted(gateway, "gateway_worker_restarts_total") == 1
+
+    await eventually(restarted, "the worker is restarted", SOON_S)
+    await eventually(is_faulty, "the new worker reports them too", SOON_S)
+    rewrite(gateway, "plans", PLANS)
+    await eventually(is_mended, "the old files are good again", SOON_S)
+
+
 async def test_a_new_route_is_served(site: Site, serve: Serve) -> None:
     """Routes are added and removed with the file."""
     gateway = await serve()
@@ -128,3 +153,68 @@ async def test_sighup_opens_the_access_log_anew(site: Site, serve: Serve) -> Non
     await gateway.fetch("/api/after", key=key)
     await eventually(lambda: "/api/after" in gateway.access_log.read_text(), "it is written")
     assert "/api/before" in moved.read_text()
+
+
+async def test_warnings_are_logged_once_a_load(site: Site, serve: Serve) -> None:
+    """Whatever the number of workers, a warning is one line for each policy that is loaded."""
+    gateway = await serve("--workers", "2")
+    opened = '  rest: {match: "* /**", upstream: api, auth: none}\n'
+    rewrite(gateway, "routes", ROUTES + opened)
+
+    async def loaded() -> bool:
+        # both workers
+        hashes = await counted(gateway, "gateway_policy_info")
+        served = [(await gateway.fetch("/nowhere/x")).status for _ in range(8)]
+        return hashes == 1 and set(served) == {200}
+
+    await eventually(loaded, "the new routes are served", SOON_S)
+    lines = [line for line in gateway.output().splitlines() if "policy warning" in line]
+    assert [line for line in lines if "routes.rest.match" in line] == lines[-1:]
+    assert "found '* /**' with auth: none" in lines[-1]
+
+
+def many_routes(rate: int) -> str:
+    """Three hundred routes, each with a limit of its own."""
+    rows = (
+        f'  r{index}: {{match: "GET,POST /v1/area{index // 10}/{{id}}/thing{index % 10}", '
+        f"upstream: api, rate: {rate}/minute}}\n"
+        for index in range(300)
+    )
+    return f'routes:\n{"".join(rows)}  all: {{match: "* /**", upstream: api}}\n'
+
+
+MANY_PLANS = "plans:\n" + "".join(
+    f"  p{index}: {{rate: {60_000 + index}/minute, burst: {100_000 + index}, "
+    f"limits: [{{name: monthly, quota: {10**9 + index}/month, from: account}}], "
+    f"routes: {{r{index}: {50_000 + index}/minute}}}}\n"
+    for index in range(40)
+)
+
+
+async def test_policies_of_a_real_size(site: Site, serve: Serve) -> None:
+    """300 routes and 40 plans are replaced under load: no request fails, and the change applies."""
+    gateway = await serve(routes=many_routes(30_000), plans=MANY_PLANS)
+    key = await site.key("p7")
+    path = "/v1/area3/x/thing4"
+    statuses: Counter[int] = Counter()
+    done = asyncio.Event()
+
+    async def load() -> None:
+        async with await Wire.connect(gateway.port) as wire:
+            while not done.is_set():
+                statuses[(await wire.request("GET", path, bearer(key))).status] += 1
+
+    async with asyncio.TaskGroup() as tasks:
+        tasks.create_task(load())
+        await eventually(lambda: statuses.total() > 20, "requests flow")
+        rewrite(gateway, "routes", many_routes(40_000))
+
+        async def changed() -> bool:
+            return (await gateway.fetch(path, key=key))["X-RateLimit-Limit"] == "40000"
+
+        try:
+            await eventually(changed, "the new limit is reported", SOON_S)
+            await eventually(lambda: "policy changed from" in gateway.output(), "it is compared")
+        finally:
+            done.set()
+    assert set(statuses) == {200}

@@ -127,9 +127,12 @@ async def test_usage_is_what_the_log_says(serve: Serve, rig: Rig) -> None:
     now_s = int(time.time())
     for grain, width_s in GRAIN_S.items():
         busiest = await rig.usage.busiest(grain, now_s - 2 * width_s, now_s + 1, 3)
-        assert busiest[0] == (good_id, 26)
+        assert busiest[0] == (good_id, 28)
     shown = await keys_command(rig.server.url, "usage", good_id, "--window", "1h")
-    assert shown["totals"] == {"admitted": 22, "refused:insufficient_scope": 4}
+    assert shown["totals"] == {
+        **{"admitted": 22, "refused:insufficient_scope": 4},
+        **{"refused:not_found": 2},
+    }
     assert shown["routes"]["api"] == {"admitted": 20}
 
 

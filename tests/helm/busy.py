@@ -22,6 +22,7 @@ from redis.asyncio import Redis
 
 from gateway.stores.keys.store import RedisKeyStore
 from tests.end_to_end.conftest import add_key
+from tests.kit.certificates import make_certificate
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway
 from tests.kit.policies import GATEWAY, PLANS, write_policies
@@ -34,14 +35,16 @@ RULES = Path(__file__).parents[2] / "helm/files/rules.yaml"
 
 ROUTES = """
 routes:
-  search:     {match: GET /api/search/*,  upstream: search, rate: 120/minute}
-  batch:      {match: POST /api/*/batch,  upstream: api, rate: 60/minute}
+  search:
+    {match: GET /api/search/*, upstream: search, rate: 120/minute, candidate: {rate: 30/minute}}
+  batch:      {match: POST /api/**/batch, upstream: api, rate: 60/minute}
   connectors: {match: GET /v1/connectors, upstream: api, scopes: ["connectors:read"]}
+  gone:       {match: GET /api/gone, upstream: api, retries: 1}
   trial:
     match: GET /api/trial/**
     upstream: api
     limits: [{name: trial, rate: 30/minute, mode: shadow}]
-  api:        {match: "* /**", upstream: api}
+  api:        {match: "* /**", upstream: api, canary: {upstream: beta, share: 50%}}
 """
 
 #: Long enough for a machine that is busy with other tests, short enough to notice an outage.
@@ -100,9 +103,14 @@ class Busy:
         finally:
             self.redis.resume()
         await self.shows("gateway_store_fallback_active == 0 and gateway_store_up == 1")
+        # Whether there is TLS is decided at the start; the metric tells what the policy names.
+        made = make_certificate(self.gateway.policies / "tls", ["gateway.test"])
+        text = f"tls: {{certificate: {made.certificate}, key: {made.key}}}\n"
+        (self.gateway.policies / "tls.yaml").write_text(text, encoding="utf-8")
+        await self.shows("gateway_certificate_expiry_timestamp_seconds > 0")
         plans = self.gateway.policies / "plans.yaml"
         plans.write_text(PLANS.replace("6000/minute, ", "9000/minute, "), encoding="utf-8")
-        await self.shows('gateway_policy_reload_total{result="success"} > 1')
+        await self.shows('gateway_policy_reload_total{result="success"} > 2')
         plans.write_text("plans: none", encoding="utf-8")
         await self.shows('gateway_policy_reload_total{result="refused"} > 0')
         os.kill(self.gateway.worker_pids()[0], signal.SIGKILL)
@@ -132,7 +140,9 @@ async def busy(folder: Path, pause_s: float = 0.01) -> AsyncIterator[Busy]:
             gateway=GATEWAY.replace("6000/minute", "60000/minute"),
             routes=ROUTES,
             store=STORE,
-            upstreams=f"upstreams:\n  api: {address}\n  search: {address}\n",
+            upstreams=f"upstreams:\n  api: {address}\n  search: {address}\n  beta: {address}\n"
+            # Its look-ups fail: no name ends in .invalid (RFC 6761).
+            "  gone: {servers: ['http://gone.invalid']}\n",
         )
         serving = ServedGateway(folder / "gateway", policies, redis.url, "--workers", "2")
         gateway = await stack.enter_async_context(serving)

@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
+from xml.etree import ElementTree
 
 import pytest
 import pytest_asyncio
@@ -58,6 +59,13 @@ def test_it_is_found_again() -> None:
         *("Now", "Traffic", "Latency and overhead", "Limits", "Keys"),
         *("Store", "Upstreams", "Policies", "Workers"),
     ]
+
+
+def test_the_picture_has_every_panel() -> None:
+    """A panel that is added, renamed or removed needs `make dashboard`, which draws it again."""
+    picture = ElementTree.parse(dashboard.FILE.parents[1] / "scripts/panels.svg")
+    drawn = {element.text for element in picture.iter() if element.get("class") == "t"}
+    assert drawn == {panel["title"] for panel in PANELS}
 
 
 def test_panels_do_not_overlap() -> None:
@@ -135,7 +143,12 @@ async def test_all_outcomes_are_seen(site: Busy) -> None:
     for title, label, expected in (
         ("Decisions", "decision", {"admitted", "near", "limited", "shadow", "local"}),
         ("Limited, by plan", "plan", {"free", "pro", "enterprise"}),
-        ("Would be limited (shadow), by limit", "limit", {"trial"}),
+        ("Would be limited (shadow), by limit", "limit", {"trial", "search:candidate"}),
+        (
+            "Limits and their candidates, otherwise decided",
+            "outcome",
+            {"only_candidate_refuses"},
+        ),
         ("Failed authentication, by reason", "reason", {"key_missing", "key_revoked"}),
         ("Refusals, by reason", "reason", {"insufficient_scope", "rate_limited"}),
         ("Answers by status", "code", {"200", "401", "403", "429", "500", "502"}),

@@ -318,12 +318,12 @@ async def test_a_restart_under_faulty_policies(
 async def test_a_restart_keeps_settings_that_need_a_restart(
     backend: Backend, serve: Serve, redis_server: RedisServer, tmp_path: Path
 ) -> None:
-    """A worker that starts after an edit of `tls` uses the old settings, like the others."""
+    """A worker that starts after `tls` was added has none, like the others."""
     gateway = await serve(backend.url, *TWO, store=redis_server.url)
     made = make_certificate(tmp_path / "tls", ["localhost"])
     text = f"{LONG}tls: {{certificate: {made.certificate}, key: {made.key}}}\n"
     (gateway.policies / "gateway.yaml").write_text(text)
-    line = "a change of tls takes effect after a restart"
+    line = "tls begins or ends after a restart"
     await eventually(lambda: gateway.output().count(line) == 2, "both log that it waits")
     await kill(gateway, gateway.worker_pids()[:1])
     await are_back(gateway)

@@ -317,8 +317,12 @@ def test_connection_cannot_remove_the_gateways_fields() -> None:
     ],
 )
 def test_credential(block: bytes, credential: object) -> None:
-    """One key in either form; two that differ, or an invalid form, is a failed authentication."""
+    """One key in either form; two that differ, or an invalid form, is a failed authentication.
+
+    The same where something else of the head is refused.
+    """
     assert fields_of(HOST + block).credential == credential
+    assert head.received_credential(b"G\r\n" + HOST + block) == credential
 
 
 class _Sink:
@@ -595,6 +599,47 @@ def test_no_block_is_expensive(name: str) -> None:
     plain = HOST + b"X: %b\r\n" % (b"abcdefgh" * (LENGTH // 8))
     plain_s = cpu_s(lambda: parser.parse(plain, 1))
     assert cpu_s(lambda: parser.parse(HOST + HEAVY[name], 1)) < 10 * plain_s
+
+
+@pytest.mark.parametrize(
+    "line", [b"a:\r\n", b"apikey:x\r\n", b"Authorization: x\r\n", b"authorizatio", b" \t", b"\r\na"]
+)
+@pytest.mark.parametrize("start", [b"\r\n", b"\r\napikey:"])
+def test_no_refused_head_is_expensive(line: bytes, start: bytes) -> None:
+    """To look for its key takes at most five times as long as to parse a plain one of 32 KB.
+
+    The test allows more, as a busy machine would fail at that.
+    """
+    parser = FieldParser(HeaderRules(100))
+    plain = HOST + b"X: %b\r\n" % (b"abcdefgh" * (LENGTH // 8))
+    plain_s = cpu_s(lambda: parser.parse(plain, 1))
+    refused = b"GET / HTTP/1.1" + start + line * (LENGTH // len(line)) + b"\r\n"
+    assert cpu_s(lambda: head.received_credential(refused)) < 20 * plain_s
+
+
+@pytest.mark.parametrize(
+    ("received", "expected"),
+    [
+        (b"", KEY_MISSING),
+        (b"GET / HTTP/1.1", KEY_MISSING),
+        (b"apiKey: k\r\n", KEY_MISSING),  # it is in the place of the request line
+        (b"G\r\nAPIKEY:\tk \r\n", b"k"),
+        (b"G\r\nauthorization: bearer  k\r\nX", b"k"),
+        (b"G\r\nAuthorization: Bearer k\r\napiKey: l\r\n\r\n", KEY_CONFLICTING),
+        (b"G\r\napiKey: k", KEY_MISSING),
+        (b"G\r\napiKey: k\n\r\n", KEY_MISSING),
+        (b"G\napiKey: k\r\n", KEY_MISSING),
+        (b"G\r\n apiKey: k\r\n", KEY_MISSING),
+        (b"G\r\napiKey : k\r\n", KEY_MISSING),
+        (b"G\r\nX-apiKey: k\r\n", KEY_MISSING),
+        (b"G\r\napiKey: k\0\r\n", KEY_MISSING),
+        (b"G\r\n\r\napiKey: k\r\n", KEY_MISSING),
+        (b"\r\n\r\napiKey: k\r\n", KEY_MISSING),
+    ],
+)
+def test_the_key_of_a_refused_head(received: bytes, expected: bytes | Refusal) -> None:
+    """It is in a whole, valid line before the head's end; nothing else is one."""
+    assert head.received_credential(received) == expected
 
 
 def test_a_cached_block_with_a_key_keeps_every_field() -> None:

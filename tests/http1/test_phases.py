@@ -18,6 +18,14 @@ def test_a_plain_exchange() -> None:
     assert phase == Phase.OVER
 
 
+def test_a_decision_that_needs_the_body() -> None:
+    """The body is read in between, and cannot be needed or read at another time."""
+    needed, read = Steps(Event.BODY_NEEDED), Steps(Event.BODY_READ)
+    assert read[needed[Phase.JUDGING]] == Phase.JUDGING
+    assert (len(needed), len(read)) == (1, 1)
+    assert Phase.READING < Phase.WAITING  # as long as body bytes are kept
+
+
 def test_nothing_happens_after_the_end() -> None:
     """No event leads on from OVER: an exchange is accounted for once."""
     assert not [event for phase, event in TABLE if phase == Phase.OVER]

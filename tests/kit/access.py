@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final
 
 from gateway.errors import Refusal
-from gateway.observe.access import AccessLog
+from gateway.observe.access import AccessLog, open_access_log
 
 #: What an admitted request writes.
 LINE: Final[dict[str, Any]] = {
@@ -30,6 +34,15 @@ LINE: Final[dict[str, Any]] = {
     "upstream_us": 12_001,
     "upstream": "api",
     "reason": None,
+    "host": "api.example.com",
+    "minor": 1,
+    "server": "10.0.0.5:9000",
+    "remaining": 59,
+    "gate_us": 35,
+    "limiter_us": 250,
+    "forward": "",
+    "query": "",
+    "tls": None,
 }
 
 
@@ -40,17 +53,24 @@ class LoggedRequest:
     request_id: bytes
     client_ip: str
     method: str
+    minor: int
+    fields: Any
+    client: Any
     route: Any
     requested: Any
     status: int
     identity: Any
+    grant: Any
     check: Any
     decision: Any
     refusal: Refusal | None
     bytes_in: int
     bytes_out: int
-    upstream_name: str | None
+    sent_to: Any
     upstream_s: float | None
+    started: float
+    asked_at: float
+    decided_at: float
 
 
 def logged(**changes: Any) -> LoggedRequest:
@@ -62,17 +82,37 @@ def logged(**changes: Any) -> LoggedRequest:
         request_id=line["request_id"].encode("ascii"),
         client_ip=line["client_ip"],
         method=line["method"],
+        minor=line["minor"],
+        fields=SimpleNamespace(
+            host=line["host"].encode("latin-1"), forward=line["forward"].encode("latin-1")
+        ),
+        client=SimpleNamespace(tls_version=line["tls"]),
         route=SimpleNamespace(name=line["route"] or ""),
-        requested=SimpleNamespace(path=line["path"]),
+        requested=SimpleNamespace(
+            path=line["path"],
+            forward_line=f"GET {line['path']}{line['query']} HTTP/1.1\r\n".encode(
+                "utf-8", "surrogatepass"
+            ),
+        ),
         status=line["status"],
+        grant=object(),
         identity=None if line["key_id"] is None else SimpleNamespace(record=record),
         check=SimpleNamespace(limits=limits, cost=line["cost"]),
-        decision=None if line["limit"] is None else SimpleNamespace(governing=0),
+        decision=None
+        if line["limit"] is None
+        else SimpleNamespace(governing=0, remaining=line["remaining"]),
         refusal=line["refusal"],
         bytes_in=line["bytes_in"],
         bytes_out=line["bytes_out"],
-        upstream_name=line["upstream"],
+        sent_to=None
+        if line["upstream"] is None
+        else SimpleNamespace(name=line["upstream"], label=line["server"]),
         upstream_s=None if line["upstream_us"] is None else line["upstream_us"] / 1e6,
+        started=0.001,
+        asked_at=0.0 if line["gate_us"] is None else 0.001 + line["gate_us"] / 1e6 + 1e-9,
+        decided_at=0.0
+        if line["limiter_us"] is None
+        else 0.001 + ((line["gate_us"] or 0) + line["limiter_us"]) / 1e6 + 2e-9,
     )
 
 
@@ -80,5 +120,20 @@ def write_line(log: AccessLog, **changes: Any) -> None:
     """Write LINE with these changes."""
     line = {**LINE, **changes}
     log.write(
-        logged(**changes), line["status"], line["time_us"], line["duration_us"], line["reason"]
+        logged(**changes),
+        *(line["status"], line["time_us"], line["duration_us"], line["reason"]),
     )
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[AccessLog]:
+    """An open log of this file."""
+    log = open_access_log(str(path))
+    assert log is not None
+    yield log
+    log.close()
+
+
+def lines(path: Path) -> list[dict[str, Any]]:
+    """The objects in a file of JSON lines."""
+    return [json.loads(line) for line in path.read_bytes().splitlines()]

@@ -27,6 +27,7 @@ from gateway.stores.admin import MemoryAdminStore
 from gateway.stores.audit.memory import MemoryAuditStore
 from gateway.stores.keys.memory import MemoryKeyStore
 from gateway.stores.limits.counters import MemoryCounters
+from gateway.stores.policies.memory import MemoryPolicyStore
 from gateway.stores.usage.memory import MemoryUsageStore
 from gateway.stores.warnings.memory import MemoryWarningStore
 from tests.kit.policies import write_policies
@@ -87,6 +88,7 @@ class AdminScene:
         self.usage = MemoryUsageStore()
         self.warnings = MemoryWarningStore()
         self.audit = MemoryAuditStore()
+        self.policies = MemoryPolicyStore()
         self.limiter = MemoryLimiter(clock_us)
         self.management: Management = build_management(
             keys=self.keys,  # type: ignore[arg-type]
@@ -94,6 +96,7 @@ class AdminScene:
             warnings=self.warnings,
             audit=self.audit,
             counts=MemoryCounters(self.limiter),
+            policies=self.policies,
             loaded=lambda: self.loaded,
             clock_us=clock_us,
         )

@@ -34,7 +34,7 @@ class Scene:
         app.router.add_post("/held", self._hold)
         app.router.add_get("/large", self._large)
         app.router.add_post("/echo", self._echo)
-        self.server = AdminServer(app, tls, most)
+        self.server = AdminServer(app, None if tls is None else lambda: tls, most)
 
     @property
     def port(self) -> int:

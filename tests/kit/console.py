@@ -23,13 +23,16 @@ from gateway.admin.readiness import Readiness
 from gateway.admin.sessions import Sessions
 from gateway.domain.keys import KeyRecord
 from gateway.domain.policy import AdminProxy
+from gateway.domain.policy_history import PolicyLoad
 from gateway.domain.ports import AdminStore, UsageBatch
 from gateway.domain.warnings import LimitWarning
 from gateway.limiting.memory import MemoryLimiter
 from gateway.manage.audit_log import Actor
 from gateway.manage.management import Management, build_management
 from gateway.manage.policies import Loaded
-from gateway.policies.load import load
+from gateway.manage.policy_changes import compare, summary
+from gateway.observe.metrics import Metrics
+from gateway.policies.load import load, load_texts
 from gateway.runtime.sockets import bind
 from gateway.stores.admin import MemoryAdminStore
 from gateway.stores.keys.memory import MemoryKeyStore
@@ -96,6 +99,7 @@ class Console:
 
     def __post_init__(self) -> None:
         self.limiter = MemoryLimiter(now_us)
+        self.metrics = Metrics("test")
         self.stores: ManagedStores = memory_managed(self.keys, self.limiter)
         self.loaded = Loaded(load(self.policies), now_us(), self.policies)
         self.management: Management = build_management(
@@ -104,8 +108,10 @@ class Console:
             warnings=self.stores.warnings,
             audit=self.stores.audit,
             counts=self.stores.counters,
+            policies=self.stores.policies,
             loaded=lambda: self.loaded,
             clock_us=now_us,
+            snapshot=self.metrics.snapshot,
         )
 
     async def __aenter__(self) -> Console:
@@ -116,7 +122,8 @@ class Console:
             proxy=lambda: self.proxy,
             clock=lambda: time.time() + self.later_s,
         )
-        self._server = AdminServer(build_admin(_scrape, _readiness, deps), self.tls)
+        tls = self.tls
+        self._server = AdminServer(build_admin(_scrape, _readiness, deps), tls and (lambda: tls))
         await self._server.start(bind("127.0.0.1", 0, 1)[0])
         scheme = "http" if self.tls is None else "https"
         self.url = f"{scheme}://127.0.0.1:{self._server.port}"
@@ -194,6 +201,7 @@ async def fill(console: Console) -> dict[str, KeyRecord]:
         await console.stores.warnings.warn(
             LimitWarning("a", level, "search", "enterprise", storefront, now_us(), 60_000_000)
         )
+    await _record(console)
     shares = {"Acme storefront": 90, "Acme nightly import": 40, "Trial of Initech": 12}
     await _use(console, {made[name].id: share for name, share in shares.items()}, chance)
     await console.keys.touch((made[name].id for name in shares), now_us() - 150_000_000)
@@ -203,6 +211,22 @@ async def fill(console: Console) -> dict[str, KeyRecord]:
         long_ago_us = now_us() - (45 * 24 - number) * 3_600_000_000
         await console.keys.replace(record, replace(record, created_us=long_ago_us))
     return made
+
+
+async def _record(console: Console) -> None:
+    """The loaded policy, and another one before it."""
+    policy, history = console.loaded.policy, console.management.history
+    assert policy.source is not None
+    assert policy.source.texts is not None
+    texts = {
+        name: text.replace("30/minute", "20/minute") for name, text in policy.source.texts.items()
+    }
+    before = load_texts(console.policies, texts)
+    gateway, words = "gateway-1 0.0.0.0:8080", summary(compare(before, policy), 500)
+    start = PolicyLoad(now_us() - 86_400_000_000, before.hash, "", "start", gateway, "")
+    await history.record(start, before)
+    change = PolicyLoad(now_us(), policy.hash, before.hash, "file change", gateway, words)
+    await history.record(change, policy)
 
 
 async def _use(console: Console, shares: Mapping[str, int], chance: random.Random) -> None:

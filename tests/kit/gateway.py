@@ -59,7 +59,15 @@ async def create_key(store: str, policies: Path, **options: str | list[str]) -> 
 
 async def keys_command(store: str, verb: str, *arguments: str) -> Any:
     """Run `gateway keys VERB … --json` on this store; return its output."""
-    words = ("keys", verb, *arguments, "--store", store, "--json")
+    return await _command("keys", verb, *arguments, "--store", store, "--json")
+
+
+async def accounts_command(store: str, verb: str, *arguments: str) -> Any:
+    """Run `gateway accounts VERB … --json` on this store; return its output."""
+    return await _command("accounts", verb, *arguments, "--store", store, "--json")
+
+
+async def _command(*words: str) -> Any:
     done = await asyncio.to_thread(run_command, *words)
     assert done.returncode == 0, f"{words}: {done.stderr}"
     return json.loads(done.stdout)

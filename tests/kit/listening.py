@@ -13,9 +13,10 @@ from tests.kit.ports import free_port
 
 
 class Listening(ABC):
-    """Listens on `port` of 127.0.0.1 within its `async with`, or from `start` to `stop`."""
+    """Listens on `port` of `host` within its `async with`, or from `start` to `stop`."""
 
     def __init__(self) -> None:
+        self.host = "127.0.0.1"
         self.port = free_port()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
@@ -26,7 +27,7 @@ class Listening(ABC):
 
     async def start(self) -> None:
         """Listen; after a stop, on the same port as before."""
-        self._server = await asyncio.start_server(self._connected, "127.0.0.1", self.port)
+        self._server = await asyncio.start_server(self._connected, self.host, self.port)
 
     async def stop(self) -> None:
         """Stop listening and drop every connection; may be repeated."""

@@ -15,7 +15,7 @@ plans:
 ROUTES = """
 routes:
   search:       {match: GET /api/search/*,       upstream: api, rate: 30/minute}
-  batch:        {match: POST /api/*/batch,       upstream: api, rate: 10/minute}
+  batch:        {match: POST /api/**/batch,      upstream: api, rate: 10/minute}
   webhook-test: {match: POST /api/webhooks/test, upstream: api, rate: 5/minute}
   connectors:   {match: GET /v1/connectors,      upstream: api, scopes: ["connectors:read"]}
   tickets:      {match: "* /v1/tickets/**",      upstream: api, permission: "ticketing:write"}

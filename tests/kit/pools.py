@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
 from gateway.domain.policy import Policy, Server, Timeouts, Upstream
+from gateway.domain.targets import Answer, Target, targets_of
 from gateway.errors import Refusal
 from gateway.observe.metrics import Metrics
+from gateway.proxy.lookups import LookUp
 from gateway.proxy.upstream_connection import UpstreamConnection
 from gateway.proxy.upstream_pool import UpstreamPools
 from tests.kit.upstream import ScriptedUpstream
@@ -27,6 +29,9 @@ class FakeExchange:
 
     def connected(self, connection: UpstreamConnection) -> None:
         self.answered.set_result(connection)
+
+    def subject_of(self, by: str) -> str:
+        return f"{by} of a test"
 
     def fail(self, refusal: Refusal) -> None:
         self.answered.set_result(refusal)
@@ -53,6 +58,22 @@ def server_of(upstream: ScriptedUpstream) -> Server:
 def closed_server() -> Server:
     """A server that refuses connections: nothing listens on port 1."""
     return Server("http", "127.0.0.1", 1)
+
+
+def target_of(server: Server) -> Target:
+    """The target of a server that is given by its address."""
+    return Target(server, (server.host,))
+
+
+def names(known: Mapping[str, Sequence[str]], ttl_s: float = 300.0) -> LookUp:
+    """Looks names up in a mapping; the next look-up sees what has changed in it."""
+
+    async def look_up(server: Server) -> Answer:
+        if server.host not in known:
+            raise OSError(f"{server.host} is not known")
+        return Answer(targets_of(server, known[server.host]), ttl_s)
+
+    return look_up
 
 
 @asynccontextmanager

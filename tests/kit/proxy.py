@@ -170,6 +170,7 @@ class ProxyBench:
         return Context(
             connections=Connections(self.metrics, lambda: 1 << 26, 1 << 20),
             backlog=Backlog(self.loop),  # type: ignore[arg-type]
+            collected=Backlog(self.loop),  # type: ignore[arg-type]
             gate=gate,
             pools=pools,
             metrics=self.metrics,

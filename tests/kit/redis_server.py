@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.util
+import os
 import re
 import shutil
 import signal
@@ -79,11 +80,16 @@ class RedisServer:
     """One redis-server process, without persistence."""
 
     def __init__(
-        self, *arguments: str, port: int | None = None, binary: Path | None = None
+        self,
+        *arguments: str,
+        port: int | None = None,
+        binary: Path | None = None,
+        environ: dict[str, str] | None = None,
     ) -> None:
         self.port = port or free_port()
         self.binary = binary
         self.arguments = arguments
+        self._environ = environ
         self._folder: Path | None = None
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -106,6 +112,7 @@ class RedisServer:
                 *("--appendonly", "no", "--dir", str(self._folder), "--loglevel", "warning"),
                 *self.arguments,
             ],
+            env={**os.environ, **(self._environ or {})},
             stdout=subprocess.DEVNULL,
             stderr=subprocess.STDOUT,
         )

@@ -7,6 +7,7 @@ with a wrong clock.
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -27,6 +28,32 @@ def skewed(seconds: float) -> dict[str, str]:
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "NO_FAKE_STAT": "1",
     }
+
+
+class MovedClock:
+    """A clock that moves on request, in the environment of a process: the host's, plus a shift."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.shift_s = 0
+        self.move(0)
+
+    @property
+    def environ(self) -> dict[str, str]:
+        """Variables of a process that has this clock."""
+        without = skewed(1)
+        del without["FAKETIME"]
+        return {**without, "FAKETIME_TIMESTAMP_FILE": str(self._file), "FAKETIME_NO_CACHE": "1"}
+
+    def now_s(self) -> float:
+        return time.time() + self.shift_s
+
+    def move(self, seconds: int) -> None:
+        """Set it forward."""
+        self.shift_s += seconds
+        draft = self._file.with_suffix(".new")
+        draft.write_text(f"+{self.shift_s}s\n")
+        draft.replace(self._file)
 
 
 def clean_up(pids: Iterable[int]) -> None:

@@ -128,10 +128,15 @@ class ScriptedUpstream(Listening):
     """Answers as its script says.
 
     requests: what arrived, in order; script: answers the next request
+    beside:   another one, whose port it has, at this address
     """
 
-    def __init__(self, script: Script = echo) -> None:
+    def __init__(
+        self, script: Script = echo, beside: tuple[ScriptedUpstream, str] | None = None
+    ) -> None:
         super().__init__()
+        if beside is not None:
+            self.port, self.host = beside[0].port, beside[1]
         self.script = script
         self.requests: list[Received] = []
         self._connections = 0

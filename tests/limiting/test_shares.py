@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.limits import Limit
-from gateway.limiting.shares import part, share
+from gateway.domain.limits import LEASE_US, Check, Limit
+from gateway.limiting.memory import MemoryLimiter
+from gateway.limiting.shares import RETRY_US, LocalCounters, part, share
 
 WORKERS = st.integers(1, 300)
 
@@ -74,3 +75,15 @@ def test_small_limits_are_at_different_workers() -> None:
         if own is not None
     }
     assert lucky == {0, 1, 2, 3}
+
+
+@pytest.mark.parametrize(("amount", "retry_us"), [(10, RETRY_US), (3, None)])
+def test_a_cost_beyond_the_share(amount: int, retry_us: int | None) -> None:
+    """It is never admitted only if the whole limit cannot admit it; a lease is one at any cost."""
+    limits = (
+        Limit("plan", "rate", amount, 60_000_000),
+        Limit("held", "concurrency", 3, LEASE_US),
+    )
+    counters = LocalCounters(MemoryLimiter(lambda: 1_800_000_000_000_000), lambda: (0, 4))
+    decision = counters.decide(Check(limits, ("a", "b"), 4))
+    assert (decision.allowed, decision.retry_us) == (False, retry_us)

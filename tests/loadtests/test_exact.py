@@ -105,7 +105,7 @@ def outcome(**figures: int) -> Outcome:
     return Outcome(
         [Verdict("edge", **{name: figures.get(name, value) for name, value in row.items()})],
         **{name: figures.get(name, value) for name, value in counted.items()},
-        fallback=figures.get("fallback", 0),
+        local=figures.get("local", 0),
         unexpected={503: figures["others"]} if "others" in figures else {},
     )
 
@@ -119,7 +119,7 @@ def outcome(**figures: int) -> Outcome:
         ({"passed": 51}, False),
         ({"decided": 49}, False),
         ({"others": 1}, False),
-        ({"fallback": 1}, False),
+        ({"local": 1}, False),
         ({"overadmitted": 1}, False),
     ],
 )

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from gateway.cli.demo import find_policies
 from gateway.cli.demo_upstream import build_demo_upstream
+from gateway.cli.shipped import find_policies
 from gateway.policies.load import load
 from loadtests.traffic import __main__ as tool
 from loadtests.traffic import outage as outages
@@ -106,7 +106,7 @@ routes:
   search: {match: GET /api/search/*, upstream: api, rate: 30/minute}
   linked: {match: GET /v1/c, upstream: api, scopes: ["c:read"], plan_limits: false,
            limits: [{name: linked, rate: 5/minute}, {name: places, concurrency: 3}]}
-  costly: {match: GET /costly, upstream: api, cost: 3}
+  costly: {match: GET /costly, upstream: api, cost: 2}
   shared: {match: GET /shared, upstream: api, limits: [{name: a, rate: 7/minute, per: ip}]}
   shadow: {match: GET /shadow, upstream: api, plan_limits: false,
            limits: [{name: s, rate: 9/minute, mode: shadow}]}
@@ -142,7 +142,7 @@ def test_what_a_request_costs_and_needs(tmp_path: Path) -> None:
     """Cost and scopes are the route's; the gateway's own answers cost nothing."""
     figures = Figures(load(write_policies(tmp_path, "http://127.0.0.1:9", routes=ROUTES)), "free")
     costs = [figures.meets("GET", path).cost for path in ("/costly", "/v1/auth/verify", "/shared")]
-    assert costs == [3, 0, 1]
+    assert costs == [2, 0, 1]
     assert figures.meets("GET", "/v1/c").scopes == {"c:read"}
     assert figures.meets("GET", "/shared").shared == {7}
     assert figures.meets("POST", "/v1/c") == Met()

@@ -17,6 +17,7 @@ from gateway.manage.views import account_as_json, version_of
 from gateway.policies.load import load
 from gateway.stores.audit.memory import MemoryAuditStore
 from gateway.stores.keys.memory import MemoryKeyStore
+from tests.suites.keys import nth_id, plain_key
 
 NOW = 1_800_000_000_000_000
 ANNA = Actor("anna", "api", "127.0.0.1")
@@ -102,6 +103,81 @@ async def test_faults(desk):
     with pytest.raises(Invalid):
         await desk.put(ANNA, "a:b", {})
     assert await desk.store.accounts() == []
+
+
+async def test_fields_are_edited(desk):
+    """Only the given fields change; null clears the plan; an account with keys gets a record."""
+    await desk.put(ANNA, "acme", {"plan": "pro", "services": ["edr"], "billing_day": 15})
+    assert await desk.edit(ANNA, "acme", {"plan": "free"}) == Account(
+        "acme", ("edr",), "free", billing_day=15
+    )
+    assert (await desk.edit(ANNA, "acme", {"plan": None, "services": []})).services == ()
+    with pytest.raises(Invalid):
+        await desk.edit(ANNA, "acme", {"plan": "huge", "status": "suspended"})
+    with pytest.raises(NotThere):
+        await desk.edit(ANNA, "nobody", {"plan": "pro"})
+    await desk.store.add(plain_key(account="beta"))
+    unseen = (await desk.view("beta")).version
+    assert await desk.edit(ANNA, "beta", {"plan": "pro"}, unseen) == Account("beta", plan="pro")
+    with pytest.raises(Changed):
+        await desk.edit(ANNA, "beta", {"plan": "free"}, unseen)
+    actions = [entry.event.action for entry in await desk.log.entries()]
+    assert actions == ["account.edit", "account.edit", "account.edit", "account.set"]
+
+
+async def test_a_suspension_stays(desk):
+    """Only resuming ends it, not a replacement; repeating either changes and records nothing."""
+    await desk.put(ANNA, "acme", {"plan": "pro"})
+    for _ in range(2):
+        assert (await desk.suspend(ANNA, "acme")).status == "suspended"
+    await desk.put(ANNA, "acme", {"plan": "free"})
+    await desk.edit(ANNA, "acme", {"services": ["edr"]})
+    assert await desk.get("acme") == Account("acme", ("edr",), "free", status="suspended")
+    for _ in range(2):
+        assert (await desk.resume(ANNA, "acme")).status == "valid"
+    actions = [entry.event.action.partition(".")[2] for entry in await desk.log.entries()]
+    assert actions == ["resume", "edit", "set", "suspend", "set"]
+
+
+async def test_an_account_without_a_record_is_suspended(desk):
+    """If keys have it; the record is created. To resume one without a record changes nothing."""
+    for change in (desk.suspend, desk.resume):
+        with pytest.raises(NotThere):
+            await change(ANNA, "acme")
+    await desk.store.add(plain_key(account="acme"))
+    assert await desk.resume(ANNA, "acme") == Account("acme")
+    assert await desk.store.accounts() == []
+    await desk.suspend(ANNA, "acme")
+    assert await desk.store.accounts() == [Account("acme", status="suspended")]
+
+
+async def test_accounts_that_only_keys_name(desk):
+    """They are listed among the others if that is wanted, with how many keys each account has."""
+    await desk.put(ANNA, "beta", {})
+    own = nth_id(0)
+    for number, fields in enumerate(
+        [{"account": own}, {"account": "acme"}, {"account": "acme", "status": "revoked"}]
+    ):
+        await desk.store.add(plain_key(nth_id(number), **fields))
+    await desk.store.add(plain_key(nth_id(9), account="beta"))
+
+    async def page(implicit, *asked):
+        found = await desk.page(*asked, implicit=implicit)
+        return [(one.name, one.is_implicit, one.keys) for one in found.accounts], found.next
+
+    mine = (own, True, 1)
+    acme, beta = ("acme", True, 1), ("beta", False, 1)
+    assert await page("none") == ([("beta", False, None)], None)
+    assert await page("named") == ([acme, beta], None)
+    assert await page("all") == ([mine, acme, beta], None)
+    assert await page("all", None, 2) == ([mine, acme], "acme")
+    assert await page("all", "acme", 2) == ([beta], None)
+    assert await page("named", None, 5, "BE") == ([beta], None)
+    for name, expected in (("acme", acme), ("beta", beta), (own, mine)):
+        view = await desk.view(name)
+        assert (view.name, view.is_implicit, view.keys) == expected
+    with pytest.raises(NotThere):
+        await desk.view("nobody")
 
 
 async def test_missing_accounts(desk):

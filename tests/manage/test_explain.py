@@ -13,6 +13,7 @@ from gateway.domain.ports import StoreDown
 from gateway.limiting.memory import MemoryLimiter
 from gateway.manage.explain import Explain, read_rules
 from gateway.manage.problems import Invalid
+from gateway.policies.fields import parse_rate
 from gateway.policies.load import load
 from gateway.stores.keys.memory import MemoryKeyStore
 from gateway.stores.limits.counters import MemoryCounters
@@ -64,7 +65,7 @@ async def test_with_a_key(site):
             "route": "search (GET /search, routes.yaml:3)",
             "upstream": "api (http://127.0.0.1:9000)",
             "access": "a key",
-            "cost": 2,
+            "cost": "2",
             "limits": {
                 "plan free": "60/minute, burst 100, per key",
                 "plan pro": "600/minute, burst 1000, per key",
@@ -161,6 +162,32 @@ def test_a_plan_sets_values_alone(tmp_path):
     }
 
 
+def test_candidates_are_in_words(tmp_path):
+    """They are shown with their limit; a plan's own values have none."""
+    folder = write_policies(
+        tmp_path / "tried",
+        "http://127.0.0.1:9000",
+        plans="""
+        plans:
+          free: {rate: 60/minute, candidate: {rate: 50/minute, burst: 80}}
+          pro: {rate: 600/minute, routes: {a: 9/minute}}
+        """,
+        routes="""
+        routes:
+          x: {match: GET /x, upstream: api,
+              limits: [{name: a, rate: 5/minute, per: account, candidate: {rate: 1/hour}},
+                       {name: b, concurrency: 5, candidate: {concurrency: 3}}]}
+        """,
+    )
+    assert read_rules(load(folder), "GET", "/x").words["limits"] == {
+        "plan free": "60/minute, per key; candidate 50/minute, burst 80",
+        "plan pro": "600/minute, per key",
+        "a": "5/minute, per account; candidate 1/hour",
+        "b": "5 concurrent requests, per key; candidate 3 concurrent requests",
+        "a on plan pro": "9/minute, per account",
+    }
+
+
 async def test_an_unknown_key(site):
     """An unknown id is refused, except on a route without keys."""
     answer = await site.explain.ask("GET", "/rest", "7h3k9m2p4q6r")
@@ -170,6 +197,39 @@ async def test_an_unknown_key(site):
     )
     answer = await site.explain.ask("GET", "/public", "7h3k9m2p4q6r")
     assert answer["now"] == "admitted"
+
+
+async def test_a_cost_that_is_never_admitted(site):
+    """Values of a key that were set before the route's cost rose."""
+    own = {"search": parse_rate("1/minute", name="search")}
+    assert await site.now("/search", limits=own) == (
+        "refused: 429, because it counts 2 units, and search never admits more than 1"
+    )
+
+
+async def test_a_cost_that_depends_on_the_request(tmp_path, site):
+    """It is explained in words; what would happen now is of a request with the least cost."""
+    folder = write_policies(
+        tmp_path / "own",
+        "http://127.0.0.1:9000",
+        plans="plans: {free: {rate: 60/minute}}",
+        routes="""
+        routes:
+          batch: {match: POST /batch, upstream: api, cost: {json: ids, max: 9}}
+          whole: {match: POST /whole, upstream: api, cost: {json: ., max: 9}}
+          items: {match: GET /items, upstream: api, cost: {header: X-Items, max: 9, default: 4}}
+        """,
+    )
+    site.policy = load(folder)
+    await site.keys.add(plain_key())
+    for method, path, cost, least in (
+        ("POST", "/batch", "1 for each element of ids in the JSON body, at most 9", 1),
+        ("POST", "/whole", "1 for each element of the JSON body, at most 9", 1),
+        ("GET", "/items", "the number in the header x-items, at most 9; 4 without", 4),
+    ):
+        answer = await site.explain.ask(method, path, plain_key().id)
+        assert answer["cost"] == cost
+        assert answer["now"] == f"admitted (a request that counts {least})"
 
 
 async def test_an_address_counts_as_the_gateway_counts_it(site):
@@ -236,3 +296,12 @@ async def test_an_outage(site):
     with pytest.raises(StoreDown):
         await explain.ask("GET", "/rest", plain_key().id)
     assert "401" in (await explain.ask("GET", "/rest"))["now"]
+
+
+async def test_a_method_that_the_path_does_not_have(site):
+    """The methods that it has are shown, as the answer has them in Allow."""
+    asked = await site.explain.ask("DELETE", "/health", "7h3k9m2p4q6r")
+    assert list(asked) == ["request", "allow", "now"]
+    assert asked["allow"] == "GET, HEAD"
+    assert asked["now"].startswith("refused: 405 METHOD_NOT_ALLOWED")
+    assert "allow" not in await site.explain.ask("GET", "/%00")

@@ -23,6 +23,7 @@ from gateway.manage.forms import (
 from gateway.manage.problems import Fault, Invalid
 from gateway.manage.views import account_as_json, key_as_json, moment
 from gateway.policies.load import load
+from tests.kit.proxy import policy_of
 from tests.suites.keys import plain_key
 
 NOW = 1_800_000_000_000_000
@@ -179,7 +180,14 @@ def test_impossible_values(figures, words):
         ({"plan": "huge"}, "plan", "a plan of the policies: one of enterprise, free, pro"),
         ({"limits": {"x": "1/day"}}, "limits.x", "a limit of the policies"),
         ({"limits": {"mcp-daily": "9/day,burst=9"}}, "limits.mcp-daily", "quota"),
-        ({"limits": {"mcp-connections": "9/day"}}, "limits.mcp-connections", "concurrency"),
+        (
+            {"limits": {"mcp-connections": "9/day"}},
+            "limits.mcp-connections",
+            "concurrent requests, 1 to 100000",
+        ),
+        ({"limits": {"mcp-connections": "0"}}, "limits.mcp-connections", "1 to 100000"),
+        ({"limits": {"plan": "20"}}, "limits.plan", "a rate such as 30/minute"),
+        ({"limits": {"plan": "20/month"}}, "limits.plan", "a rate per second, minute, hour or day"),
     ],
 )
 def test_plans_and_limits_of_the_policies(given, at, words):
@@ -188,10 +196,79 @@ def test_plans_and_limits_of_the_policies(given, at, words):
     assert words in faults(read_key_change, given, POLICY, NOW)[at][1]
 
 
+COSTS = """
+routes:
+  dear:    {match: GET /dear, upstream: api, rate: 9/minute, cost: 5}
+  batch:   {match: POST /batch, upstream: api, rate: 9/minute, cost: {json: ids, max: 9}}
+  shadow:
+    match: GET /shadow
+    upstream: api
+    cost: 5
+    plan_limits: false
+    limits: [{name: watched, rate: 9/minute, mode: shadow}]
+  open:    {match: GET /open, upstream: api, auth: none, cost: 5}
+  added:   {match: GET /added, upstream: api, plan_limits: false, cost: 5}
+  shared:  {match: GET /a, upstream: api, cost: 5, limits: [{name: both, rate: 9/minute}]}
+  sharing: {match: GET /b, upstream: api, cost: 2, limits: [{name: both, rate: 9/minute}]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "values", "route"),
+    [
+        ("dear", "4/minute", "dear"),
+        ("dear", "4/minute,burst=5", None),
+        ("dear", "5/minute", None),
+        ("batch", "1/minute", None),  # a request with one element is admitted
+        ("plan", "1/minute", None),  # so is one of the route batch
+        ("watched", "1/minute", None),
+        ("open", "1/minute", None),
+        ("added", "4/minute", "added"),
+        ("both", "2/minute", None),
+        ("both", "1/minute", "sharing"),
+    ],
+)
+def test_values_below_every_cost(name, values, route):
+    """Values that would refuse each request that meets the limit are a fault, which names both."""
+    policy = policy_of(routes=COSTS, plans="plans: {pro: {rate: 9/minute}}")
+    given = {"limits": {name: values}}
+    if route is None:
+        assert list(read_account("acme", given, policy).limits) == [name]
+    else:
+        found, expected = faults(read_account, "acme", given, policy)[f"limits.{name}"]
+        cost = policy.routes[route].cost
+        assert found == f"'{values}'"
+        assert expected == (
+            f"{cost} or more for the limit {name}, as a request of the route {route} costs {cost}"
+        )
+
+
 def test_the_shipped_policies_know_the_names_of_limits():
     """A key's own values can be for the plan, for a route's limits, or for a route."""
     given = {"limits": {"plan": "1/day", "mcp": "1/day", "api": "1/day"}}
     assert list(read_account("acme", given, POLICY).limits) == ["plan", "mcp", "api"]
+
+
+def test_values_of_each_kind():
+    """A key's own values have the kind of the policies' limit; its unit may be another."""
+    given = {"plan": "9/hour,burst=20", "mcp-daily": "1000/month", "mcp-connections": "20"}
+    limits = read_account("acme", {"limits": given}, POLICY).limits
+    assert [(limit.kind, limit.amount) for limit in limits.values()] == [
+        *(("rate", 9), ("quota", 1000), ("concurrency", 20)),
+    ]
+    # Without policies, a number of requests could replace a rate of the same name.
+    without = faults(read_account, "acme", {"limits": {"mcp-connections": "20"}}, None)
+    assert "a rate such as" in without["limits.mcp-connections"][1]
+    assert read_account("acme", {"limits": {"m": "20/week"}}, None).limits["m"].kind == "quota"
+
+
+@pytest.mark.parametrize("day", [0, 32, "1", True, None, 1.0])
+def test_a_billing_day(day):
+    """A day from 1 to 31, as a number."""
+    assert read_account("acme", {"billing_day": 31}, None).billing_day == 31
+    assert read_account("acme", {}, None).billing_day == 1
+    given = faults(read_account, "acme", {"billing_day": day}, None)
+    assert given["billing_day"][1] == "a day of the month from 1 to 31"
 
 
 @pytest.mark.parametrize(
@@ -241,6 +318,7 @@ def test_accounts():
     limits = {"plan": Limit("plan", "rate", 9, 1_000_000)}
     assert account == Account("acme", ("edr", "scm"), "pro", limits)
     shown = account_as_json(account)
+    del shown["status"]
     assert read_account(shown.pop("name"), shown, POLICY) == account
     told = faults(read_account, "acme", {"plan": "huge", "services": ["a b"], "scopes": []}, POLICY)
     assert set(told) == {"plan", "services[0]", "scopes"}

@@ -22,6 +22,7 @@ from gateway.manage.views import recorded, version_of
 from gateway.policies.load import load
 from gateway.stores.audit.memory import MemoryAuditStore
 from gateway.stores.keys.memory import MemoryKeyStore
+from tests.policies.folder import write
 from tests.suites.keys import FULL, NOW, plain_key
 
 HOUR = 3_600_000_000
@@ -313,10 +314,32 @@ async def test_pages(desk):
     last = await desk.page(KeyFilter(), after=second.next, count=1)
     assert ([view.record.id for view in last.keys], last.next) == ([ids[0]], None)
     assert (await desk.page(KeyFilter(text="nothing"))).keys == ()
-    plans = await desk.page(KeyFilter(plan="pro"))
+    plans = await desk.page(KeyFilter(plans=frozenset({"pro"})))
     assert [view.record.id for view in plans.keys] == [ids[1]]
     with pytest.raises(Invalid, match="after"):
         await desk.page(KeyFilter(), after="gwk_nonsense")
+
+
+async def test_a_page_of_a_plan_that_was_renamed(tmp_path):
+    """Keys are found by each name of the plan, whichever they have."""
+    plans = "plans: {top: {rate: 1/day, was: [gold, pro]}, free: {rate: 1/day}}\n"
+    desk = AdminDeps(load(write(tmp_path, plans=plans)))
+    for letter, plan in zip("abcde", ("top", "pro", "free", "gone", ""), strict=True):
+        record = plain_key(f"{letter}h3k9m2p4q6r", plan=plan, account=f"of-{letter}")
+        await desk.store.add(record)
+    await desk.store.put_account(Account("of-e", plan="pro"))
+    for name, expected in (
+        *(
+            ("top", "abe"),
+            ("pro", "abe"),
+            ("gold", "abe"),
+            ("free", "c"),
+            ("gone", "d"),
+            ("other", ""),
+        ),
+    ):
+        page = await desk.page(KeyFilter(plans=frozenset({name})))
+        assert sorted(view.record.id[0] for view in page.keys) == list(expected), name
 
 
 async def test_expired_keys_are_not_valid_in_pages(desk):

@@ -200,6 +200,8 @@ async def test_as_json(site):
         "limit": 60,
         "burst": 100,
         "window_seconds": 60,
+        "period": None,
+        "time_zone": None,
         "per": "key",
         "mode": "enforce",
         "routes": ["search", "shared", "other", "rest"],
@@ -208,3 +210,23 @@ async def test_as_json(site):
     }
     assert now_as_json(held)["window_seconds"] is None
     assert (now_as_json(shared)["route"], now_as_json(shared)["mode"]) == ("shared", "shadow")
+
+
+async def test_a_reset_is_of_its_candidate_too(tmp_path):
+    """A limit's candidate is not listed, and is reset with it."""
+    site = Site(tmp_path)
+    routes = (
+        "routes: {s: {match: GET /s, upstream: api, rate: 3/minute, candidate: {rate: 2/minute}}}"
+    )
+    site.policy = load(write_policies(tmp_path / "tried", "http://127.0.0.1:9000", routes=routes))
+    record = plain_key()
+    await site.keys.add(record)
+    await site.use(record, "s", 3)
+    assert set(await site.left(record.id)) == {"plan", "s"}
+    identity = Identity(record, Account(record.account))
+    ask = grant(site.policy, site.policy.routes["s"], identity).ask
+    before = site.limiter.decide_now(ask).standings
+    await site.limits.reset(ANNA, record.id, "s")
+    after = site.limiter.decide_now(ask).standings
+    assert [one.remaining for one in before] == [57, 0, 0]
+    assert [one.remaining for one in after] == [57, 3, 2]

@@ -13,12 +13,16 @@ ROUTES = """
 routes:
   scoped: {match: GET /v1/scoped, upstream: api, scopes: [a:read], permission: "t:write", service: s, cost: 2}
   mcp:    {match: "* /mcp/**", upstream: api, plan_limits: false, limits: [{name: daily, quota: 9/day, per: account}, {name: open, concurrency: 2}]}
-  public: {match: GET /public/**, upstream: api, case_sensitive: true, encoded_slash: keep, auth: none, limits: [{name: open-ip, rate: 5/minute, per: ip, mode: shadow}]}
+  public: {match: GET /public/**, hosts: [www.example.com], upstream: api, case_sensitive: true, encoded_slash: keep, auth: none, limits: [{name: open-ip, rate: 5/minute, per: ip, mode: shadow}]}
 """  # noqa: E501 - one line a route, as in a policy file
 PLANS = """
 plans:
   free: {rate: 60/minute, burst: 100, routes: {daily: {quota: 20/day}}}
-  pro:  {rate: 9/second}
+  pro:
+    rate: 9/second
+    limits:
+      - {name: monthly, quota: 1000/month, in: Europe/Berlin, from: account, per: account}
+      - {name: held, concurrency: 20}
 """
 
 
@@ -47,9 +51,19 @@ def test_what_is_loaded(tmp_path):
             {
                 "name": "free",
                 "limit": "60/minute, burst 100, per key",
+                "limits": [],
                 "routes": {"daily": "quota 20/day, per key"},
             },
-            {"name": "pro", "limit": "9/second, per key", "routes": {}},
+            {
+                "name": "pro",
+                "limit": "9/second, per key",
+                "limits": [
+                    "monthly: quota 1000/month in Europe/Berlin, from the account's billing day, "
+                    "per account",
+                    "held: 20 concurrent requests, per key",
+                ],
+                "routes": {},
+            },
         ],
         "disk": {"hash": policy.hash, "faults": []},
     }
@@ -59,11 +73,12 @@ def test_what_is_loaded(tmp_path):
             "match": "GET /v1/scoped",
             "case_sensitive": False,
             "encoded_slash": "refuse",
+            "hosts": [],
             "where": "routes.yaml:3",
             "upstream": "api (http://127.0.0.1:9000)",
             "access": "a key, with the scopes a:read, with the permission t:write, "
             "whose account has the service s",
-            "cost": 2,
+            "cost": "2",
             "plan_limits": True,
             "limits": [],
         },
@@ -72,10 +87,11 @@ def test_what_is_loaded(tmp_path):
             "match": "* /mcp/**",
             "case_sensitive": False,
             "encoded_slash": "refuse",
+            "hosts": [],
             "where": "routes.yaml:4",
             "upstream": "api (http://127.0.0.1:9000)",
             "access": "a key",
-            "cost": 1,
+            "cost": "1",
             "plan_limits": False,
             "limits": ["daily: quota 9/day, per account", "open: 2 concurrent requests, per key"],
         },
@@ -84,11 +100,12 @@ def test_what_is_loaded(tmp_path):
             "match": "GET /public/**",
             "case_sensitive": True,
             "encoded_slash": "keep",
+            "hosts": ["www.example.com"],
             "where": "routes.yaml:5",
             "upstream": "api (http://127.0.0.1:9000)",
             "access": "anyone, without a key",
-            "cost": 1,
-            "plan_limits": True,
+            "cost": "1",
+            "plan_limits": False,
             "limits": ["open-ip: 5/minute, per ip, shadow: never refuses"],
         },
     ]

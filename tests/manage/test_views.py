@@ -43,15 +43,16 @@ def test_missing_values_are_null():
 
 
 def test_an_account():
-    """An account has its plan, services and limits."""
+    """An account has its status, plan, services, limits and billing day."""
     assert views.account_as_json(Account("acme")) == {
-        **{"name": "acme", "plan": None},
-        **{"services": [], "limits": {}},
+        **{"name": "acme", "status": "valid", "plan": None},
+        **{"services": [], "limits": {}, "billing_day": 1},
     }
-    account = Account("acme", ("edr",), "pro", {"a": Limit("a", "quota", 5, 3_600_000_000)})
+    limits = {"a": Limit("a", "quota", 5, 3_600_000_000)}
+    account = Account("acme", ("edr",), "pro", limits, status="suspended")
     assert views.account_as_json(account) == {
-        **{"name": "acme", "plan": "pro"},
-        **{"services": ["edr"], "limits": {"a": "5/hour"}},
+        **{"name": "acme", "status": "suspended", "plan": "pro"},
+        **{"services": ["edr"], "limits": {"a": "5/hour"}, "billing_day": 1},
     }
 
 

@@ -104,3 +104,16 @@ def test_formats_are_few() -> None:
         for escaping in escapings
     ]
     assert len({format_of(accept) for accept in accepts}) <= 9
+
+
+def test_exemplars_are_shown_in_openmetrics_only() -> None:
+    """Each in its bucket, with the trace's id, the value and the time."""
+    metrics = Metrics("1")
+    metrics.ended("api", "GET", 200, "gateway", 0.02, None, None)
+    metrics.exemplify("api", 0.02, None, None, "0af7", 1_700_000_000.5)
+    line = 'gateway_request_duration_seconds_bucket{le="0.025",route="api"} 1.0'
+    shown, _ = render(metrics.snapshot(), "application/openmetrics-text; version=1.0.0", [])
+    assert f'{line} # {{trace_id="0af7"}} 0.02 1700000000.5\n' in shown.decode()
+    plain, _ = render(metrics.snapshot(), "", [])
+    assert f"{line}\n" in plain.decode()
+    assert "0af7" not in plain.decode()

@@ -21,6 +21,12 @@ from gateway.observe.logs import configure, redact, redact_path
 LOGGER = "gateway.test"
 
 
+@pytest.fixture(autouse=True)
+def _no_colours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Unless a test wants them."""
+    monkeypatch.setenv("NO_COLOR", "1")
+
+
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
@@ -391,3 +397,19 @@ def test_types_of_fields_survive() -> None:
     values: dict[str, Any] = {"count": 2, "share": 1.5, "up": False}
     line = json.loads(logged(lambda log: log.info("x", extra=values)))
     assert {name: line[name] for name in values} == values
+
+
+def test_levels_have_colours_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only the level, and not with NO_COLOR; a message cannot add one."""
+
+    def write(log: logging.Logger) -> None:
+        log.warning("careful \x1b[31m")
+        log.info("fine")
+
+    assert "\x1b" not in logged(write, Terminal())
+    monkeypatch.delenv("NO_COLOR")
+    monkeypatch.delenv("TERM", raising=False)
+    warned, told = logged(write, Terminal()).splitlines()
+    assert warned[8:] == f" \x1b[33mWARNING\x1b[0m {LOGGER}: careful \\x1b[31m"
+    assert told[8:] == f" INFO    {LOGGER}: fine"
+    assert "\x1b" not in logged(write)

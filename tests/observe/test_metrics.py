@@ -47,14 +47,19 @@ def a_run() -> Metrics:
     metrics.ended("api", "GET", 200, "upstream", 0.3, "backend", 0.29)
     metrics.ended("search", "GET", 429, "gateway", 0.00004, None, None)
     metrics.refused("rate_limited")
+    metrics.retried("search", "503")
     metrics.auth_failed("key_unknown")
     metrics.decided("plan", "free", "admitted")
     metrics.decided("search", "free", "limited")
+    metrics.compared("search", "only_candidate_refuses")
     metrics.overadmitted("search", 1)
     metrics.limit_warned("search", "free", 80)
     metrics.checked(3, 0.0004)
     metrics.connections("downstream", "active", 2)
     metrics.upstream_health("backend", "127.0.0.1:9000", True)
+    metrics.looked_up("backend:9000", "success")
+    metrics.canary_ended("api", "beta", 200)
+    metrics.certificates_expire({("tls", "tls.crt"): 2_000_000_000})
     return metrics
 
 
@@ -185,6 +190,20 @@ def test_reloads_are_counted_by_result() -> None:
     assert loaded == 1_700_000_000.5
 
 
+def test_faulty_files_are_reported_until_they_are_mended() -> None:
+    """The gauge is 1 from a failed reload to the next policy that is loaded, even an equal one."""
+    metrics = a_run()
+    found = [value(metrics, "gateway_policy_faulty")]
+    for change in (
+        metrics.policy_reload_failed,
+        metrics.policy_reload_failed,
+        lambda: metrics.policy_loaded("abc", 1_700_000_060.0, ["api"]),
+    ):
+        change()
+        found.append(value(metrics, "gateway_policy_faulty"))
+    assert found == [0, 1, 1, 0]
+
+
 def test_before_any_policy_there_is_no_time_of_one() -> None:
     """The time is absent, as 0 would mean 1970; the counters are present from the start."""
     metrics = Metrics("0")
@@ -251,6 +270,32 @@ def test_the_health_of_servers() -> None:
     for _ in range(2):
         metrics.upstream_health("backend", "127.0.0.1:9000", None)
         assert value(metrics, "gateway_upstream_healthy", **labels) is None
+
+
+def test_look_ups_of_servers() -> None:
+    """They are counted by result, until the policy no longer has the server."""
+    metrics = a_run()
+    metrics.looked_up("api.test:80", "success")
+    metrics.looked_up("api.test:80", "failure")
+    metrics.looked_up("other.test:80", "failure")
+    labels = {"server": "api.test:80", "result": "failure"}
+    assert value(metrics, "gateway_upstream_lookups_total", **labels) == 1
+    metrics.lookups_ended("api.test:80")
+    assert value(metrics, "gateway_upstream_lookups_total", **labels) is None
+    labels["server"] = "other.test:80"
+    assert value(metrics, "gateway_upstream_lookups_total", **labels) == 1
+
+
+def test_when_certificates_expire() -> None:
+    """By setting and file; what is no longer there has no value."""
+    metrics = a_run()
+    name = "gateway_certificate_expiry_timestamp_seconds"
+    labels = {"setting": "tls", "file": "a.pem"}
+    metrics.certificates_expire({("tls", "a.pem"): 2_000_000_000, ("tls", "b.pem"): 1})
+    assert value(metrics, name, **labels) == 2_000_000_000
+    metrics.certificates_expire({("tls", "a.pem"): 2_000_000_001})
+    assert value(metrics, name, **labels) == 2_000_000_001
+    assert value(metrics, name, setting="tls", file="b.pem") is None
 
 
 def test_the_build_and_the_process_are_described() -> None:

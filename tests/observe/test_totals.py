@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.observe.metrics import Metrics
-from gateway.observe.registry import Family, Labels, Series, Snapshot
+from gateway.observe.registry import Exemplar, Family, Labels, Series, Snapshot
 from gateway.observe.totals import Totals, with_series
 
 
@@ -24,6 +24,27 @@ def value(totals: Totals, name: str, *labels: str | int) -> tuple[float, ...] | 
         if series.family.name == name:
             return series.values.get(labels)
     return None
+
+
+def test_the_latest_exemplar_of_running_workers_is_shown() -> None:
+    """Of each bucket one; those of ended workers are dropped."""
+    totals = Totals()
+    for slot, (trace, at_s) in enumerate([("a", 1.0), ("b", 3.0), ("c", 2.0)]):
+        worker = a_worker(1)
+        worker.exemplify("api", 0.02, "backend", 0.01, trace, at_s)
+        totals.update(slot, worker.snapshot())
+
+    def shown() -> dict[str, dict[int, Exemplar]]:
+        series = totals.snapshot().series
+        return {each.family.name: found for each in series for found in each.exemplars.values()}
+
+    assert {name: list(found.values()) for name, found in shown().items()} == {
+        "request_duration_seconds": [("b", 0.02, 3.0)],
+        "upstream_duration_seconds": [("b", 0.01, 3.0)],
+        "overhead_seconds": [("b", 0.01, 3.0)],
+    }
+    totals.remove_worker(1)
+    assert [each.trace_id for each in shown()["overhead_seconds"].values()] == ["c"]
 
 
 API = ("api", "GET", 200, "upstream")

@@ -26,7 +26,82 @@ def routes_of(*routes: str) -> str:
             ["match: GET /a/*/c", "match: GET /a/b/**"],
             [
                 "routes.yaml:3: routes.r1.match: found 'GET /a/b/**', expected one of the two to "
-                "be more specific: routes.r0 (routes.yaml:2) matches GET /a/b/c too"
+                "be more specific, or a third route GET /a/b/c: routes.r0 (routes.yaml:2) matches "
+                "GET /a/b/c too"
+            ],
+        ),
+        (["match: GET /a/*/c", "match: GET /a/b/**", "match: GET /a/b/c"], []),
+        (
+            # a control character, as terminals read it
+            ["match: GET /*/c", "match: 'GET /%C2%9Bm/{x}'"],
+            [
+                r"routes.yaml:3: routes.r1.match: found 'GET /\x9bm/{x}', expected one of the two "
+                r"to be more specific, or a third route GET /\x9bm/c: routes.r0 (routes.yaml:2) "
+                r"matches GET /\x9bm/c too"
+            ],
+        ),
+        (
+            ["match: POST /api/**/batch", "match: POST /api/items/*"],
+            [
+                "routes.yaml:3: routes.r1.match: found 'POST /api/items/**', expected one of the "
+                "two to be more specific, or a third route POST /api/items/**/batch: routes.r0 "
+                "(routes.yaml:2) matches POST /api/items/batch too"
+            ],
+        ),
+        (
+            [
+                "match: POST /api/**/batch",
+                "match: POST /api/items/*",
+                "match: POST /api/items/**/batch",
+                "match: '* /mcp/**'",
+                "match: '* /**'",
+                "match: GET /api/search/*",
+            ],
+            [],
+        ),
+        (
+            # one that the first two need for GET alone
+            ["match: 'GET,POST /a/*/c'", "match: 'GET,POST,PUT /a/b/*'", "match: POST /a/b/c"],
+            [
+                "routes.yaml:3: routes.r1.match: found 'GET,POST,PUT /a/b/**', expected one of the "
+                "two to be more specific, or a third route GET /a/b/c: routes.r0 (routes.yaml:2) "
+                "matches GET /a/b/c too"
+            ],
+        ),
+        (
+            ["match: 'GET,POST /a'", "match: 'POST,PUT /a'"],
+            [
+                "routes.yaml:3: routes.r1.match: found 'POST,PUT /a', expected one of the two to "
+                "be more specific, or a third route POST /a: routes.r0 (routes.yaml:2) matches "
+                "POST /a too"
+            ],
+        ),
+        (
+            ["match: 'GET,HEAD /a'", "match: GET /a"],
+            [
+                "routes.yaml:3: routes.r1.match: found 'GET /a', expected another pattern: "
+                "routes.r0 (routes.yaml:2) matches GET /a too"
+            ],
+        ),
+        (
+            # the third pattern would have three **
+            ["match: GET /**/a/**", "match: GET /**/b/**"],
+            [
+                "routes.yaml:3: routes.r1.match: found 'GET /**/b/**', expected one of the two to "
+                "be more specific: routes.r0 (routes.yaml:2) matches GET /a/b too"
+            ],
+        ),
+        (
+            ["match: 'GET /{a}/b'", "match: 'GET /{c}/b'", "match: 'GET /a/{b}'"],
+            [
+                "routes.yaml:3: routes.r1.match: found 'GET /{c}/b', expected another pattern: "
+                "routes.r0 (routes.yaml:2) matches GET /x/b too",
+                "routes.yaml:4: routes.r2.match: found 'GET /a/{b}', expected one of the two to be "
+                "more specific, or a third route GET /a/b: routes.r0 (routes.yaml:2) matches GET "
+                "/a/b too",
+                "routes.yaml:4: routes.r2.match: found 'GET /a/{b}', expected one of the two to be "
+                "more specific, or a third route GET /a/b: routes.r1 (routes.yaml:3) matches GET "
+                "/a/b too",
             ],
         ),
         (
@@ -91,6 +166,36 @@ def test_routes_that_conflict(tmp_path: Path, routes: list[str], expected: list[
     assert complaints(write(tmp_path, routes=routes_of(*routes))) == expected
 
 
+@pytest.mark.parametrize(
+    ("plans", "routes", "expected"),
+    [
+        ("{a: {rate: 1/day, was: [c, b]}}", "was: x", None),
+        ("{a: {rate: 1/day, was: b}, b: {rate: 1/day}}", "was: x", "was: b, and a plan 'b'"),
+        ("{a: {rate: 1/day, was: c}, b: {rate: 1/day, was: c}}", "was: x", "as 'a' has it"),
+        ("{a: {rate: 1/day, was: a}}", "was: x", "found 'a', expected an earlier name"),
+        ("{a: {rate: 1/day, was: 5}}", "was: x", "found the number 5, expected a name, or a list"),
+        ("{a: {rate: 1/day}}", "was: other", "was: other, and a route 'other'"),
+        ("{a: {rate: 1/day}}", "rate: 1/day, was: l", "was: l, and a limit 'l'"),
+        ("{a: {rate: 1/day}}", "rate: 1/day, was: plan", "was: plan, and a limit 'plan'"),
+        ("{a: {rate: 1/day}}", "limits: [{name: l, rate: 1/day}]", "the same `was` wherever"),
+        ("{a: {rate: 1/day}}", "limits: [{name: m, rate: 1/day, was: old}]", "as 'm' has it"),
+        ("{a: {rate: 1/day, routes: {x: 1/day}}}", "was: x", "found 'x', expected 'r', its name"),
+        ("{a: {rate: 1/day, routes: {old: 1/day}}}", "was: x", "expected 'l', its name now"),
+    ],
+)
+def test_earlier_names(tmp_path: Path, plans: str, routes: str, expected: str | None) -> None:
+    """An earlier name is of one thing that was renamed, and nothing else has it now."""
+    other = "other: {match: GET /o, upstream: api, limits: [{name: l, rate: 1/day, was: old}]}"
+    folder = write(
+        tmp_path,
+        plans=f"plans: {plans}",
+        routes=f"routes: {{r: {{match: GET /r, upstream: api, {routes}}}, {other}}}",
+    )
+    found = complaints(folder)
+    assert expected is None or any(expected in one for one in found), found
+    assert (expected is None) == (not found)
+
+
 def test_routes_that_take_long_to_match(tmp_path: Path) -> None:
     """With too many combinations of names and *, matching a request would delay all others."""
     folder = write(tmp_path, routes=branching(5))
@@ -98,6 +203,16 @@ def test_routes_that_take_long_to_match(tmp_path: Path) -> None:
     assert complaints(write(tmp_path, routes=branching(6))) == [
         "routes.yaml:1: routes: found routes that need up to 191 steps to match a request, "
         "expected at most 128: fewer places where one route has * and another a name"
+    ]
+
+
+def test_many_long_patterns_with_gaps(tmp_path: Path) -> None:
+    """Patterns with ** in the middle are matched together, so their sum is bounded."""
+    routes = [f"match: GET /a{index}/**/b/c/d/e/f/g" for index in range(256)]
+    assert complaints(write(tmp_path, routes=routes_of(*routes))) == []
+    assert complaints(write(tmp_path, routes=routes_of(*routes, "match: GET /z/**/b"))) == [
+        "routes.yaml:1: routes: found 2051 segments in all patterns with ** in the middle, "
+        "expected at most 2048"
     ]
 
 

@@ -85,7 +85,7 @@ def test_a_file_that_is_too_long(tmp_path: Path) -> None:
     (fault,) = faults_of(tmp_path)
     assert str(fault) == (
         f"{tmp_path}/routes.yaml: found an unreadable file (it is longer than 4194304 bytes), "
-        "expected a policy file"
+        "expected a YAML file"
     )
 
 

@@ -13,6 +13,7 @@ from gateway.domain.limits import UNITS_US, Limit
 from gateway.domain.policy import Server
 from gateway.http1.paths import CanonicalPath, canonical
 from gateway.policies import fields
+from gateway.policies.fields import Match
 
 
 @pytest.mark.parametrize(
@@ -47,14 +48,39 @@ from gateway.policies import fields
         (fields.read_server, "http://127.0.0.1:9000", Server("http", "127.0.0.1", 9000)),
         (fields.read_server, "https://Api.Example", Server("https", "api.example", 443)),
         (fields.read_server, "http://svc_a", Server("http", "svc_a", 80)),
+        (fields.read_server, "http://x/", Server("http", "x", 80)),
+        (fields.read_server, "http://x/v1/a%20b/", Server("http", "x", 80, "/v1/a%20b")),
         (fields.read_server, "http://[2001:DB8::1]:81", Server("http", "2001:db8::1", 81)),
-        (fields.read_match, "GET /api/search/*", ("GET", ("api", "search"), True)),
-        (fields.read_match, "* /**", ("*", (), True)),
-        (fields.read_match, "GET /", ("GET", (), False)),
-        (fields.read_match, "GET /a/*/b/", ("GET", ("a", "*", "b"), False)),
-        (fields.read_match, "PATCH   /a/**/", ("PATCH", ("a",), True)),
-        (fields.read_match, "GET /a%20b/%C3%A9/é", ("GET", ("a b", "é", "é"), False)),
-        (fields.read_match, "M-SEARCH /x", ("M-SEARCH", ("x",), False)),
+        (fields.read_match, "GET /api/search/*", Match("GET", ("api", "search"), True)),
+        (fields.read_match, "* /**", Match("*", (), True)),
+        (fields.read_match, "GET /", Match("GET", (), False)),
+        (fields.read_match, "GET /a/*/b/", Match("GET", ("a", "*", "b"), False)),
+        (fields.read_match, "PATCH   /a/**/", Match("PATCH", ("a",), True)),
+        (fields.read_match, "GET /a%20b/%C3%A9/é", Match("GET", ("a b", "é", "é"), False)),
+        (fields.read_match, "M-SEARCH /x", Match("M-SEARCH", ("x",), False)),
+        # one segment with a name
+        (fields.read_match, "GET /{id}", Match("GET", ("*",), False, ("id",))),
+        (
+            fields.read_match,
+            "GET /{a}/*/{b-1}/",
+            Match("GET", ("*", "*", "*"), False, ("a", "", "b-1")),
+        ),
+        (fields.read_match, "GET /a/{a}/**", Match("GET", ("a", "*"), True, ("", "a"))),
+        (fields.read_match, "GET /%7Bid%7D", Match("GET", ("{id}",), False)),
+        # any number of segments
+        (fields.read_match, "POST /a/**/b", Match("POST", ("a", "**", "b"), False)),
+        (fields.read_match, "POST /**/b/*", Match("POST", ("**", "b"), True)),
+        (fields.read_match, "POST /a/**/*/b", Match("POST", ("a", "*", "**", "b"), False)),
+        (fields.read_match, "GET /**/{n}", Match("GET", ("*",), True, ("n",))),
+        (fields.read_match, "GET /**/**", Match("GET", (), True)),
+        (
+            fields.read_match,
+            "GET /**/{n}/**/b",
+            Match("GET", ("*", "**", "b"), False, ("n", "", "")),
+        ),
+        # several methods
+        (fields.read_match, "GET,POST /a", Match("GET,POST", ("a",), False)),
+        (fields.read_match, "PUT , GET,HEAD /a", Match("PUT,GET,HEAD", ("a",), False)),
     ],
 )
 def test_valid_texts(reader: Callable[[str], Any], text: str, value: object) -> None:
@@ -75,6 +101,7 @@ def test_valid_texts(reader: Callable[[str], Any], text: str, value: object) -> 
         (fields.read_rate, "0/minute", "from 1 to 4294967295"),
         (fields.read_rate, "4294967296/day", "from 1 to 4294967295"),
         (fields.read_rate, "9" * 5000 + "/day", "from 1 to 4294967295"),
+        (fields.read_rate, "10000/week", "per week or month use quota"),
         (fields.read_duration, "10", "a duration such as"),
         (fields.read_duration, "10 s", "a duration such as"),
         (fields.read_duration, "-1s", "a duration such as"),
@@ -100,28 +127,56 @@ def test_valid_texts(reader: Callable[[str], Any], text: str, value: object) -> 
         (fields.read_server, "127.0.0.1:9000", "an address such as"),
         (fields.read_server, "ftp://x", "an address such as"),
         (fields.read_server, "http://u:p@x", "an address such as"),
-        (fields.read_server, "http://x/", "an address such as"),
+        (fields.read_server, "http://x/a b", "an address such as"),
+        (fields.read_server, "http://x/a/../b", "a path without dot segments"),
+        (fields.read_server, "http://x//a", "a path without empty segments"),
+        (fields.read_server, "http://x/**", "without wildcards"),
+        (fields.read_server, "http://x/{a}", "in the braces"),
         (fields.read_server, "http://x?q", "an address such as"),
         (fields.read_server, "http://::1:80", "an address such as"),
         (fields.read_server, "http://[::g]", "an address such as"),
         (fields.read_server, "http://[1::2::3]", "an address such as"),
         (fields.read_server, "http://x:0", "a port"),
         (fields.read_server, "http://x:65536", "a port"),
-        (fields.read_match, "/a", "a method in capitals"),
-        (fields.read_match, "get /a", "a method in capitals"),
-        (fields.read_match, "GET a", "a method in capitals"),
-        (fields.read_match, "GET /a /b", "a method in capitals"),
+        (fields.read_match, "/a", "methods in capitals"),
+        (fields.read_match, "get /a", "methods in capitals"),
+        (fields.read_match, "GET /a /b", "methods in capitals"),
+        (fields.read_match, "GET,post /a", "methods in capitals"),
+        (fields.read_match, "GET POST /a", "methods in capitals"),
+        (fields.read_match, "GET,,POST /a", "methods in capitals"),
+        (fields.read_match, ",GET /a", "methods in capitals"),
+        (fields.read_match, "GET, /a", "methods in capitals"),
+        (fields.read_match, "GET/a", "methods in capitals"),
+        (fields.read_match, "GET,GET /a", "each method once"),
+        (fields.read_match, "GET,* /a", r"a path after \*, which is any method"),
+        (fields.read_match, "*,GET /a", r"a path after \*, which is any method"),
+        (fields.read_match, "GET a", "a method and a path such as"),
+        (fields.read_match, "GET", "quotes around it if it has a comma"),
+        (fields.read_match, "", "a method and a path such as"),
         (fields.read_match, "GET //", "empty segments"),
         (fields.read_match, "GET /a//b", "empty segments"),
         (fields.read_match, "GET /a//", "empty segments"),
         (fields.read_match, "GET /a/../b", "dot segments"),
         (fields.read_match, "GET /.", "dot segments"),
         (fields.read_match, "GET /%2e%2E/b", "dot segments"),
-        (fields.read_match, "GET /**/b", "only as the last"),
+        (fields.read_match, "GET /**/a/**/b/**", r"at most 2 \*\* in a path"),
+        (fields.read_match, "GET /**/a/**/b/*", r"at most 2 \*\* in a path"),
         (fields.read_match, "GET /a*", "whole segment"),
         (fields.read_match, "GET /***", "whole segment"),
+        (fields.read_match, "GET /a**/b", "whole segment"),
         (fields.read_match, "GET /a;b", "percent-encoded"),
-        (fields.read_match, "GET /{id}", "percent-encoded"),
+        (fields.read_match, "GET /{id}.json", "braces only around a whole segment"),
+        (fields.read_match, "GET /v{id}", "braces only around a whole segment"),
+        (fields.read_match, "GET /{id", "braces only around a whole segment"),
+        (fields.read_match, "GET /id}", "braces only around a whole segment"),
+        (fields.read_match, "GET /{id}{x}", "a name of up to 64 letters"),
+        (fields.read_match, "GET /{}", "a name of up to 64 letters"),
+        (fields.read_match, "GET /{*}", "a name of up to 64 letters"),
+        (fields.read_match, "GET /{path...}", "a name of up to 64 letters"),
+        (fields.read_match, "GET /{id:[0-9]+}", "a name of up to 64 letters"),
+        (fields.read_match, "GET /{é}", "a name of up to 64 letters"),
+        (fields.read_match, "GET /{" + "a" * 65 + "}", "a name of up to 64 letters"),
+        (fields.read_match, "GET /{id}/x/{id}", "different names, not {id} twice"),
         (fields.read_match, "GET /a?b", "percent-encoded"),
         (fields.read_match, "GET /a%2", "percent-encoded"),
         (fields.read_match, "GET /a\\b", "percent-encoded"),
@@ -180,11 +235,11 @@ def test_a_pattern_is_decoded_as_a_path_is(text: str, encode: bool) -> None:
     # Space around a pattern is ignored.
     path = ("/a/" + (quote(text, safe="") if encode else text)).strip()
     try:
-        _, segments, rest = fields.read_match(f"GET {path}")
+        match = fields.read_match(f"GET {path}")
     except ValueError:
         return
-    if rest or "*" in segments:
+    if match.rest or {"*", "**"} & {*match.segments}:
         return
     sent = canonical(quote(path, safe="/%;!$&'()*+,=:@~").encode())
     assert isinstance(sent, CanonicalPath)
-    assert sent.segments == segments
+    assert sent.segments == match.segments

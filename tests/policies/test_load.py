@@ -9,9 +9,10 @@ from typing import Any
 
 import pytest
 
-from gateway.domain import routes as routes_module
+from gateway.domain import conflicts as conflicts_module
 from gateway.domain.headers import TRUSTED_ONLY
-from gateway.domain.limits import LEASE_US, Limit
+from gateway.domain.limits import LEASE_US, MOST_LIMITS, PERIODS_US, Limit
+from gateway.domain.meets import limits_for
 from gateway.domain.policy import (
     AUTH_VERIFY,
     FAILED_AUTH,
@@ -29,8 +30,9 @@ from gateway.domain.policy import (
 )
 from gateway.domain.route import Route
 from gateway.policies import faults as faults_module
-from gateway.policies.faults import MAX_FAULTS
+from gateway.policies.faults import MAX_FAULTS, PolicyFaults
 from gateway.policies.load import load
+from tests.kit.certificates import make_certificate, write_pair
 from tests.policies.folder import PLANS, ROUTES, UPSTREAMS, complaints, faults_of, write
 
 MINUTE = 60_000_000
@@ -87,9 +89,8 @@ headers: {ietf: true, hsts: "max-age=31536000; includeSubDomains", fallback: tru
           trusted_only: [X-Any, X-Some-*, X-Any]}
 """
     folder = write(tmp_path, anything=text)
-    (folder / "a.pem").touch()
-    (folder / "b.pem").touch()
-    (folder / "a.key").touch()
+    for name in ("a.pem", "b.pem"):
+        write_pair(folder / name, folder / "a.key")
     policy = load(folder)
     assert policy.environment == "staging-2"
     assert policy.trusted_proxies == (ip_network("10.0.0.0/8"), ip_network("::1"))
@@ -143,7 +144,7 @@ plans:
     routes = ROUTES + "  a: {match: GET /a, upstream: api}\n  b: {match: GET /b, upstream: api}\n"
     routes += "  c: {match: GET /c, upstream: api}\n"
     policy = load(write(tmp_path, upstreams=upstreams, plans=plans, routes=routes))
-    servers = (Server("http", "h", 1), Server("https", "h", 443))
+    servers = (Server("http", "h", 1), Server("https", "h", 443, asked="h"))
     assert policy.upstreams == {"api": Upstream("api", servers)}
     assert policy.plans == {
         "2024": Plan("2024", Limit("plan", "rate", 1000, 3_600_000_000)),
@@ -171,7 +172,7 @@ upstreams:
     inflight: 200
     ca: tls/ca.pem
     health: {path: "/healthz?full=1", interval: 1s, timeout: 500ms, rise: 1, fall: 9}
-    ejection: {failures: 1, for: 2m}
+    ejection: {failures: 1, for: 2m, errors: 50%, latency: 1.5s, window: 1m, least: 7}
   plain:
     servers: ["http://b"]
     health: {path: /}
@@ -183,13 +184,13 @@ upstreams:
     assert load(folder).upstreams == {
         "api": Upstream(
             "api",
-            (Server("https", "a", 443), Server("http", "b", 80)),
+            (Server("https", "a", 443, asked="a"), Server("http", "b", 80)),
             connect_s=0.05,
             response_s=60.0,
             inflight=200,
             ca=str(folder / "tls/ca.pem"),
             health=HealthCheck("/healthz?full=1", 1.0, 0.5, 1, 9),
-            ejection=Ejection(1, 120.0),
+            ejection=Ejection(1, 120.0, 50, 1.5, 60.0, 7),
         ),
         "plain": Upstream(
             "plain",
@@ -200,15 +201,31 @@ upstreams:
     }
 
 
+def test_a_client_certificate(tmp_path: Path) -> None:
+    """Its files are relative to the policy folder; a pair that does not match is a fault."""
+    folder = tmp_path / "policies"
+    make_certificate(folder, ["gateway"], "client")
+    make_certificate(folder, ["gateway"], "other")
+    pair = "client_certificate: client.pem, client_key: %s"
+    text = f"upstreams: {{api: {{servers: [https://h], {pair}}}}}\n"
+    upstream = load(write(folder, upstreams=text % "client.key")).upstreams["api"]
+    assert upstream.trust.files == (str(folder / "client.pem"), str(folder / "client.key"))
+    (fault,) = complaints(write(folder, upstreams=text % "other.key"))
+    assert fault == (
+        "upstreams.yaml:1: upstreams.api.client_key: found 'other.key' (KEY_VALUES_MISMATCH), "
+        "expected the key of client_certificate, both in PEM and not encrypted"
+    )
+
+
 def test_a_path_may_lead_anywhere(tmp_path: Path) -> None:
     """Absolute paths are used as they are, and links are followed."""
     (tmp_path / "policies").mkdir()
-    (tmp_path / "a.pem").touch()
+    write_pair(tmp_path / "a.pem", tmp_path / "a.key")
     folder = write(
         tmp_path / "policies",
         x=f"tls: {{certificate: {tmp_path}/a.pem, key: key}}",
     )
-    (folder / "key").symlink_to("../a.pem")
+    (folder / "key").symlink_to("../a.key")
     assert load(folder).tls == Tls(str(tmp_path / "a.pem"), str(folder / "key"))
 
 
@@ -282,12 +299,214 @@ routes:
     )
 
 
+def test_a_whole_plan(tmp_path: Path) -> None:
+    """A plan has a rate, further limits, and values for limits of routes."""
+    plans = """
+plans:
+  free:
+    rate: 60/minute
+    burst: 100
+    limits:
+      - {name: hourly, quota: 500/hour, in: Asia/Kolkata}
+      - {name: weekly, quota: 1000/week, per: account, mode: shadow}
+      - {name: monthly, quota: 9000/month, in: Europe/Berlin, from: account, per: account}
+      - {name: streams, concurrency: 5}
+      - {name: peak, rate: 5/second, burst: 9}
+    routes: {all: 3/minute}
+"""
+    found = load(write(tmp_path, plans=plans)).plans["free"]
+    month_us = PERIODS_US["month"]
+    assert found.limits == (
+        Limit("plan", "rate", 60, MINUTE, 100),
+        Limit("hourly", "quota", 500, 60 * MINUTE, zone="Asia/Kolkata"),
+        Limit("weekly", "quota", 1000, 7 * DAY, per="account", shadow=True),
+        Limit("monthly", "quota", 9000, month_us, None, "account", False, "Europe/Berlin", True),
+        Limit("streams", "concurrency", 5, LEASE_US),
+        Limit("peak", "rate", 5, 1_000_000, 9),
+    )
+    assert list(found.overrides) == ["all"]
+
+
+def test_candidates(tmp_path: Path) -> None:
+    """The same form beside the rate of a plan or route and the values of an entry of limits."""
+    plans = "plans: {free: {rate: 60/minute, candidate: {rate: 9/second, burst: 20}}}"
+    routes = """
+routes:
+  all:
+    match: "* /**"
+    upstream: api
+    rate: 30/minute
+    candidate: {rate: 20/hour}
+    limits:
+      - {name: open, concurrency: 5, per: ip, candidate: {concurrency: 3}}
+      - {name: daily, quota: 9/day, in: Asia/Kolkata, per: account, candidate: {quota: 1/minute}}
+      - {name: none, rate: 5/second}
+"""
+    policy = load(write(tmp_path, plans=plans, routes=routes))
+    limits = *policy.plans["free"].limits, *policy.routes["all"].limits
+    tried = {"shadow": True, "is_candidate": True}
+    assert [limit.candidate for limit in limits] == [
+        Limit("plan:candidate", "rate", 9, 1_000_000, 20, **tried),
+        Limit("all:candidate", "rate", 20, 60 * MINUTE, **tried),
+        Limit("open:candidate", "concurrency", 3, LEASE_US, per="ip", **tried),
+        Limit("daily:candidate", "quota", 1, MINUTE, per="account", **tried),
+        None,
+    ]
+    assert not any(limit.shadow or limit.is_candidate for limit in limits)
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ("candidate: 5/minute", "candidate: found '5/minute', expected a mapping"),
+        ("candidate: {}", "candidate: found none of them, expected one of rate, quota and"),
+        ("candidate: null", "candidate: found nothing, expected a mapping"),
+        ("candidate: {quota: 5/day}", "candidate: found quota, expected rate, as of the limit"),
+        ("candidate: {concurrency: 5}", "candidate: found concurrency, expected rate, as of the"),
+        ("candidate: {rate: 5/minut}", "candidate.rate: found '5/minut', expected a rate such as"),
+        (
+            "candidate: {rate: 5/day, burst: 4}",
+            "candidate.burst: found the number 4, expected a burst",
+        ),
+        ("candidate: {burst: 4}", "candidate: found none of them, expected one of rate, quota and"),
+        (
+            "candidate: {rate: 5/day, per: ip}",
+            "candidate.per: found the key 'per', expected one of rate, quota, concurrency, burst",
+        ),
+        (
+            "candidate: {rate: 5/day, candidate: {rate: 3/day}}",
+            "candidate.candidate: found the key 'candidate', expected one of rate, quota,",
+        ),
+    ],
+)
+def test_faults_of_candidates(tmp_path: Path, entry: str, expected: str) -> None:
+    """A candidate has the values of a limit of the same kind, and nothing else."""
+    for at, given in {
+        "plans.free": f"plans: {{free: {{rate: 9/day, {entry}}}}}",
+        "routes.r": f"routes: {{r: {{match: GET /, upstream: api, rate: 9/day, {entry}}}}}",
+        "routes.r.limits[0]": "routes: {r: {match: GET /, upstream: api, "
+        f"limits: [{{name: q, rate: 9/day, {entry}}}]}}}}",
+    }.items():
+        folder = tmp_path / at
+        folder.mkdir()
+        with pytest.raises(PolicyFaults) as raised:
+            load(write(folder, **{given[: given.index(":")]: given}))
+        (fault,) = map(str, raised.value.faults)
+        assert f"{at}.{expected}" in fault
+
+
+@pytest.mark.parametrize(
+    ("route", "expected"),
+    [
+        ("candidate: {rate: 5/day}", "r.candidate: found a candidate without a rate, expected a"),
+        (
+            "limits: [{name: q, rate: 9/day, mode: shadow, candidate: {rate: 5/day}}]",
+            "limits[0].candidate: found a candidate, expected no candidate with mode: shadow",
+        ),
+    ],
+)
+def test_faults_of_routes_with_candidates(tmp_path: Path, route: str, expected: str) -> None:
+    """A candidate needs a limit that is enforced, and must be able to admit a request."""
+    given = f"routes: {{r: {{match: GET /, upstream: api, {route}}}}}"
+    with pytest.raises(PolicyFaults) as raised:
+        load(write(tmp_path, routes=given))
+    (fault,) = map(str, raised.value.faults)
+    assert expected in fault
+
+
+def test_the_most_limits_fit_into_a_check(tmp_path: Path) -> None:
+    """Candidates count among a plan's and a route's limits, so that all of them fit."""
+
+    def entries(name: str, count: int) -> str:
+        candidate = "candidate: {quota: 5/day}"
+        whole = f"{{name: %s%d, quota: 9/day, {candidate}}}"
+        return f"[{', '.join(whole % (name, number) for number in range(count))}]"
+
+    def texts(of_plan: int, of_route: int) -> dict[str, str]:
+        both = "rate: 9/day, candidate: {rate: 5/day}"
+        return {
+            "plans": f"plans: {{free: {{{both}, limits: {entries('p', of_plan)}}}}}",
+            "routes": f"routes: {{r: {{match: GET /, upstream: api, {both}, "
+            f"limits: {entries('r', of_route)}}}}}",
+        }
+
+    policy = load(write(tmp_path, **texts(4, 8)))
+    limits = limits_for(policy.plans["free"], policy.routes["r"], {})
+    assert len(limits) == 28 <= MOST_LIMITS
+    with pytest.raises(PolicyFaults) as raised:
+        load(write(tmp_path, **texts(5, 9)))
+    of_plan, of_route = map(str, raised.value.faults)
+    assert "found 5 limits and 5 candidates, expected at most 8, candidates included" in of_plan
+    assert "found 9 limits and 9 candidates, expected at most 16, candidates included" in of_route
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ("quota: 1/month, in: Berlin", "in: found 'Berlin', expected a time zone such as Europe"),
+        ("quota: 1/month, in: ../../etc", "in: found '../../etc', expected a time zone such as"),
+        ("quota: 1/month, in: Europe", "in: found 'Europe', expected a time zone such as Europe"),
+        ("quota: 1/month, in: localtime", "in: found 'localtime', expected a time zone such as"),
+        ("quota: 1/minute, in: UTC", "in: found 'UTC', expected in only with a quota per hour"),
+        ("rate: 1/minute, in: UTC", "in: found 'UTC', expected in only with a quota per hour"),
+        ("quota: 1/week, from: account", "from: found 'account', expected from: account only with"),
+        ("quota: 1/month, from: key", "from: found 'key', expected one of account"),
+        (
+            "quota: 1/month, from: account, per: ip",
+            "from: found 'account', expected from: account only with per: key or per: account",
+        ),
+        ("concurrency: 1, from: account", "from: found 'account', expected from: account only"),
+        (
+            "concurrency: 5, from: account, candidate: {concurrency: 3}",
+            "from: found 'account', expected from: account only",
+        ),
+    ],
+)
+def test_faults_of_periods(tmp_path: Path, entry: str, expected: str) -> None:
+    """Time zones are those of the IANA database; settings of periods are for quotas only."""
+    for where, folder in (("plans.free", "plan"), ("routes.r", "route")):
+        limits = f"limits: [{{name: q, {entry}}}]"
+        given = f"plans: {{free: {{rate: 1/day, {limits}}}}}"
+        if folder == "route":
+            given = f"routes: {{r: {{match: GET /, upstream: api, {limits}}}}}"
+        (tmp_path / folder).mkdir()
+        with pytest.raises(PolicyFaults) as raised:
+            load(write(tmp_path / folder, **{f"{folder}s": given}))
+        (fault,) = map(str, raised.value.faults)
+        assert f"{where}.limits[0].{expected}" in fault
+
+
+@pytest.mark.parametrize(
+    ("limits", "expected"),
+    [
+        ("{name: plan, quota: 1/day}", "another name: the plan's rate has it"),
+        ("{name: search, quota: 1/day}", "another name: routes.search has it"),
+        ("{name: daily, quota: 1/day}", "another name: a limit of routes.search has it"),
+        ("{name: failed_auth, quota: 1/day}", "another name: the limit on failed attempts has it"),
+        ("{name: a, quota: 1/day}, {name: a, rate: 1/day}", "another limit of this plan has it"),
+        (", ".join(f"{{name: a{n}, quota: 1/day}}" for n in range(9)), "at most 8"),
+    ],
+)
+def test_faults_of_plans_limits(tmp_path: Path, limits: str, expected: str) -> None:
+    """Keys override limits by name, so a name is that of one limit only."""
+    routes = (
+        "routes: {search: {match: GET /, upstream: api, limits: [{name: daily, quota: 1/day}]}}"
+    )
+    plans = f"plans: {{free: {{rate: 1/day, limits: [{limits}]}}}}"
+    with pytest.raises(PolicyFaults) as raised:
+        load(write(tmp_path, plans=plans, routes=routes))
+    (fault,) = map(str, raised.value.faults)
+    assert expected in fault
+
+
 @pytest.mark.parametrize(
     ("match", "key", "expected"),
     [
         ("* /mcp/**", "", True),
         ("POST /v1/mcp", "", True),
         ("POST /v1/MCP", "", True),
+        ("POST /v1/**/mcp/{id}", "", True),
+        ("POST /{mcp}", "", False),
         ("POST /mcpx", "", False),
         ("POST /mcp", ", json_rpc: false", False),
         ("POST /rpc", ", json_rpc: true", True),
@@ -297,6 +516,19 @@ def test_json_rpc(tmp_path: Path, match: str, key: str, expected: bool) -> None:
     """Refusals are JSON-RPC if a segment is mcp, unless the route says otherwise."""
     routes = f'routes: {{r: {{match: "{match}", upstream: api{key}}}}}'
     assert load(write(tmp_path, routes=routes)).routes["r"].json_rpc is expected
+
+
+def test_braces_need_no_quotes_on_a_line_of_their_own(tmp_path: Path) -> None:
+    """Outside { } a pattern with braces or a comma is a text to YAML; explain shows it again."""
+    routes = """
+routes:
+  r:
+    match: GET,PUT /v1/{kind}/x/{id}
+    upstream: api
+"""
+    route = load(write(tmp_path, routes=routes)).routes["r"]
+    assert (route.method, route.segments) == ("GET,PUT", ("v1", "*", "x", "*"))
+    assert route.pattern == "GET,PUT /v1/{kind}/x/{id}"
 
 
 def test_how_paths_are_read(tmp_path: Path) -> None:
@@ -392,13 +624,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
     "unknown top-level key": (
         "x",
         "plan: {}",
-        [
-            "x.yaml:1: plan: found the key 'plan', expected one of environment, trusted_proxies, "
-            "proxy_protocol, ipv6_prefix, on_store_failure, store, audit, timeouts, bounds, tls, "
-            "failed_auth, auth_verify, headers, paths, admin_tls, admin_proxy, error_docs, "
-            "upstreams, plans, routes "
-            "(did you mean 'plans'?)"
-        ],
+        ["x.yaml:1: plan: found the key 'plan', expected one of upstreams, plans, routes, "],
     ),
     "a key in two files": (
         "x",
@@ -473,7 +699,18 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
             "idle, connect, response, write, tunnel, stream, drain (did you mean 'drain'?)",
             "x.yaml:1: timeouts.idle: found '0s', expected a duration above 0s and up to 1d",
             "x.yaml:1: timeouts.header: found '2d', expected a duration above 0s",
-            "x.yaml:1: timeouts.connect: found the number 3, expected a duration such as",
+            "x.yaml:1: timeouts.connect: found the number 3 without a unit, expected a",
+        ],
+    ),
+    "durations without a unit": (
+        "x",
+        "timeouts: {idle: 1.5, header: '50', connect: -3, body: 0x10}",
+        [
+            "x.yaml:1: timeouts.idle: found the number 1.5 without a unit, expected a duration "
+            "such as 1.5ms or 1.5s (units: ms, s, m, h, d)",
+            "x.yaml:1: timeouts.header: found the number 50 without a unit",
+            "x.yaml:1: timeouts.connect: found the number -3, expected a duration such as 10s",
+            "x.yaml:1: timeouts.body: found the number 0x10, expected a duration such as 10s",
         ],
     ),
     "timeouts, type": ("x", "timeouts: 10s", ["x.yaml:1: timeouts: found '10s', expected a map"]),
@@ -590,7 +827,6 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         "x",
         "trusted_proxies: [10.0.0.0/8]\nproxy_protocol: true\ntls: {certificate: x, key: x}",
         [
-            "x.yaml:2: proxy_protocol: found true (a YAML boolean), expected false, as TLS",
             "x.yaml:3: tls.certificate: found 'x'",
             "x.yaml:3: tls.key: found 'x'",
         ],
@@ -630,7 +866,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         "x",
         "tls: {certificate: none.pem, keys: 3}",
         [
-            "x.yaml:1: tls.keys: found the key 'keys', expected one of certificate, key (did you",
+            "x.yaml:1: tls.keys: found the key 'keys', expected one of certificate, key, ",
             "x.yaml:1: tls: found a mapping without 'key', expected the key 'key'",
             "x.yaml:1: tls.certificate: found 'none.pem' (no file at none.pem), expected a file",
         ],
@@ -671,7 +907,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         "admin_proxy: {tls: true}",
         ["x.yaml:1: admin_proxy: found a mapping without 'trusted', expected the key 'trusted'"],
     ),
-    "tls, type": ("x", "tls: true", ["x.yaml:1: tls: found true"]),
+    "tls, type": ("x", "tls: true", ["x.yaml:1: tls: found true (a YAML boolean), expected a map"]),
     "upstream, unknown key": (
         "upstreams",
         "upstreams: {api: {servers: [http://h], timeout: 3s}}",
@@ -685,7 +921,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         "upstreams: {api: {servers: [http://h], connect: 0s, response: 3, inflight: 0}}",
         [
             "upstreams.yaml:1: upstreams.api.connect: found '0s', expected a duration above 0s",
-            "upstreams.yaml:1: upstreams.api.response: found the number 3, expected a duration",
+            "upstreams.yaml:1: upstreams.api.response: found the number 3 without a unit, expected",
             "upstreams.yaml:1: upstreams.api.inflight: found the number 0, expected a whole number",
         ],
     ),
@@ -699,6 +935,22 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
             "upstreams.yaml:1: upstreams.b.ca: found 'none.pem' (no file at none.pem), expected a",
         ],
     ),
+    "upstream, client certificate": (
+        "upstreams",
+        "upstreams: {api: {servers: [http://h], client_certificate: upstreams.yaml}, b: {servers: "
+        "[https://h], client_certificate: upstreams.yaml, client_key: upstreams.yaml}, c: "
+        "{servers: [https://h], client_key: none.key}, d: {servers: [http://h], client_key: "
+        "upstreams.yaml, client_certificate: upstreams.yaml}}",
+        [
+            "upstreams.yaml:1: upstreams.api.client_certificate: found client_certificate without",
+            "upstreams.yaml:1: upstreams.b.client_key: found 'upstreams.yaml' (",
+            "upstreams.yaml:1: upstreams.c.client_key: found 'none.key' (no file at none.key), ex",
+            "upstreams.yaml:1: upstreams.c.client_key: found client_key without client_certificat",
+            "upstreams.yaml:1: upstreams.d.client_certificate: found 'upstreams.yaml', expected n",
+            "upstreams.yaml:1: upstreams.d.client_key: found 'upstreams.yaml', expected no client",
+            "upstreams.yaml:1: upstreams.d.client_key: found 'upstreams.yaml' (",
+        ],
+    ),
     "upstream, health": (
         "upstreams",
         "upstreams: {a: {servers: [http://h], health: {path: healthz, rise: 0, fall: 1001, "
@@ -706,7 +958,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         "[http://h], health: /healthz}}",
         [
             "upstreams.yaml:1: upstreams.a.health.path: found 'healthz', expected a path such as",
-            "upstreams.yaml:1: upstreams.a.health.interval: found the number 1, expected a durati",
+            "upstreams.yaml:1: upstreams.a.health.interval: found the number 1 without a unit",
             "upstreams.yaml:1: upstreams.a.health.timeout: found '0s', expected a duration above",
             "upstreams.yaml:1: upstreams.a.health.rise: found the number 0, expected a whole numb",
             "upstreams.yaml:1: upstreams.a.health.fall: found the number 1001, expected a whole",
@@ -723,6 +975,20 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
             "upstreams.yaml:1: upstreams.api.ejection.failures: found the number -1, expected a",
             "upstreams.yaml:1: upstreams.api.ejection.for: found 'x', expected a duration",
             "upstreams.yaml:1: upstreams.b.ejection: found the number 3, expected a mapping",
+        ],
+    ),
+    "upstream, ejection by answers": (
+        "upstreams",
+        "upstreams: {api: {servers: [http://h], ejection: {errors: 0%, latency: 0s, window: 5, "
+        "least: 0}}, b: {servers: [http://h], ejection: {errors: 50, least: 1}}, c: {servers: "
+        "[http://h], ejection: {window: 5s}}}",
+        [
+            "upstreams.yaml:1: upstreams.api.ejection.errors: found '0%', expected a share from",
+            "upstreams.yaml:1: upstreams.api.ejection.latency: found '0s', expected a duration a",
+            "upstreams.yaml:1: upstreams.api.ejection.window: found the number 5 without a unit",
+            "upstreams.yaml:1: upstreams.api.ejection.least: found the number 0, expected a whole",
+            "upstreams.yaml:1: upstreams.b.ejection.errors: found the number 50, expected a share",
+            "upstreams.yaml:1: upstreams.c.ejection.window: found window without them, expected e",
         ],
     ),
     "headers, type": ("x", "headers: yes", ["x.yaml:1: headers: found yes"]),
@@ -748,9 +1014,9 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
     ),
     "upstream, servers": (
         "upstreams",
-        "upstreams: {api: {servers: [http://h/x, http://h, 'http://h:80']}}",
+        "upstreams: {api: {servers: [http://h/../x, http://h, 'http://h:80']}}",
         [
-            "upstreams.yaml:1: upstreams.api.servers[0]: found 'http://h/x', expected an address",
+            "upstreams.yaml:1: upstreams.api.servers[0]: found 'http://h/../x', expected a path",
             "upstreams.yaml:1: upstreams.api.servers[2]: found 'http://h:80' again, expected each",
         ],
     ),
@@ -758,7 +1024,8 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         "plans",
         "plans: {free: {burst: 3, quota: 3/day}, b: 3/day}",
         [
-            "plans.yaml:1: plans.free.quota: found the key 'quota', expected one of rate, burst",
+            "plans.yaml:1: plans.free.quota: found the key 'quota', expected one of was, "
+            "rate, burst",
             "plans.yaml:1: plans.free: found a mapping without 'rate', expected the key 'rate'",
             "plans.yaml:1: plans.b: found '3/day', expected a mapping",
         ],
@@ -831,7 +1098,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         ),
         [
             "routes.yaml:1: routes.r.limits: found a mapping, expected a list of limits",
-            "routes.yaml:1: routes.r.match: found the number 3, expected a method in capitals or *",
+            "routes.yaml:1: routes.r.match: found the number 3, expected a method and a path such",
             "routes.yaml:1: routes.r.scopes: found 'a', expected a list of scopes",
             "routes.yaml:1: routes.r.plan_limits: found 'nope', expected true or false",
             "routes.yaml:1: routes.r.cost: found the number 0, expected a whole number from 1",
@@ -845,16 +1112,39 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
     ),
     "route, a quota of another unit": (
         "routes",
-        "routes: {r: {match: GET /, upstream: api, limits: [{name: q, quota: 1/week}]}}",
+        "routes: {r: {match: GET /, upstream: api, limits: [{name: q, quota: 1/year}]}}",
         [
-            "routes.yaml:1: routes.r.limits[0].quota: found '1/week', expected a quota such as "
-            "10000/day (units: second, minute, hour, day)"
+            "routes.yaml:1: routes.r.limits[0].quota: found '1/year', expected a quota such as "
+            "10000/day (units: second, minute, hour, day, week, month)"
         ],
     ),
     "a tab": (
         "x",
         "timeouts:\n\theader: 3s\n",
         ["x.yaml:2: found invalid YAML (a tab before a value or a key)"],
+    ),
+    "route, braces without quotes": (
+        "routes",
+        "routes: {r: {match: GET /v1/invoices/{id}, upstream: api}}",
+        [
+            "routes.yaml:1: found invalid YAML (did not find expected ',' or '}'), expected valid "
+            'YAML (a value with braces needs quotes, as in "GET /items/{id}")'
+        ],
+    ),
+    "route, a comma without quotes": (
+        "routes",
+        "routes: {r: {match: GET,POST /v1, upstream: api}}",
+        [
+            "routes.yaml:1: routes.r.POST /v1: found the key 'POST /v1', expected one of was, "
+            "match",
+            "routes.yaml:1: routes.r.match: found 'GET', expected a method and a path such as GET "
+            "/api/search/*, and quotes around it if it has a comma or braces: ",
+        ],
+    ),
+    "route, a mapping as match": (
+        "routes",
+        "routes: {r: {match: {GET /v1: x}, upstream: api}}",
+        ["routes.yaml:1: routes.r.match: found a mapping, expected METHOD /path, in quotes: "],
     ),
     "route, a burst alone": (
         "routes",
@@ -882,7 +1172,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
             "routes.yaml:1: routes.r.limits[4].burst: found the number 6, expected no burst with",
             "routes.yaml:1: routes.r.limits[4].concurrency: found '5/day', expected a whole number",
             "routes.yaml:1: routes.r.limits[5].name: found '-', expected a name",
-            "routes.yaml:1: routes.r.limits[5].rate: found '1/week', expected a rate such as",
+            "routes.yaml:1: routes.r.limits[5].rate: found '1/week', expected a rate per second",
             "routes.yaml:1: routes.r.limits[6].per: found the number 3, expected key, account, ip",
             "routes.yaml:1: routes.r.limits[6].mode: found 'shade', expected one of enforce,",
         ],
@@ -961,14 +1251,14 @@ def test_many_conflicts_are_not_all_looked_for(
 ) -> None:
     """Four thousand routes can have four million conflicts; finding all takes half a minute."""
     compared = 0
-    is_conflict = routes_module._conflict
+    is_conflict = conflicts_module._conflict
 
-    def counted(first: Route, second: Route) -> Any:
+    def counted(first: Route, second: Route, overlaps: Any) -> Any:
         nonlocal compared
         compared += 1
-        return is_conflict(first, second)
+        return is_conflict(first, second, overlaps)
 
-    monkeypatch.setattr(routes_module, "_conflict", counted)
+    monkeypatch.setattr(conflicts_module, "_conflict", counted)
     routes = "".join(
         f'  r{number}: {{match: "GET /{number}/*/**", upstream: api}}\n'
         f'  s{number}: {{match: "GET /*/{number}/**", upstream: api}}\n'
@@ -1018,3 +1308,32 @@ def test_many_servers_are_not_compared_with_each_other(
     (fault,) = faults_of(tmp_path)
     assert fault.path == "upstreams.api.servers[250]"
     assert compared < 250
+
+
+@pytest.mark.parametrize(
+    ("setting", "http", "https"),
+    [
+        ("", "", "b.example:8443"),
+        (", host: upstream", "a.example", "b.example:8443"),
+        (", host: client", "", ""),
+        (", host: API.internal", "api.internal", "api.internal"),
+        (", host: 'api.internal:8443'", "api.internal:8443", "api.internal:8443"),
+    ],
+)
+def test_the_host_of_servers(tmp_path: Path, setting: str, http: str, https: str) -> None:
+    """Which Host the servers of an upstream get; "" is the client's."""
+    servers = "servers: ['http://a.example', 'https://b.example:8443/v1']"
+    text = f"upstreams: {{api: {{{servers}{setting}}}}}\n"
+    policy = load(write(tmp_path, upstreams=text))
+    assert [server.asked for server in policy.upstreams["api"].servers] == [http, https]
+
+
+@pytest.mark.parametrize(
+    "host", ["''", "a b", "'a:0'", "'a:70000'", "http://a", "'*.a'", "a/b", "[a]", "'a\\r\\nX: y'"]
+)
+def test_a_faulty_host_of_servers(tmp_path: Path, host: str) -> None:
+    """It is written to the head of each request, so it can only be a name."""
+    text = f"upstreams: {{api: {{servers: [http://a], host: {host}}}}}\n"
+    (fault,) = faults_of(write(tmp_path, upstreams=text))
+    assert fault.path == "upstreams.api.host"
+    assert fault.expected.startswith("upstream, client, or a host such as")

@@ -11,14 +11,16 @@ import jsonschema
 import pytest
 import yaml
 
+from gateway.domain.error_pages import ErrorPages
 from gateway.domain.policy import Ejection, HealthCheck, Server, Upstream
-from gateway.policies.checks import PLAN_LIMIT
-from gateway.policies.limits import ENTRY, PLAN, VALUES
+from gateway.policies.limits import ENTRY, PLAN, PLAN_LIMIT, VALUES
 from gateway.policies.load import TOP_LEVEL, load
 from gateway.policies.routes import PATHS, ROUTE
 from gateway.policies.schema import schema
-from gateway.policies.settings import ADMIN_PROXY, BOUNDS, HEADERS, STORE, TIMEOUTS, TLS
+from gateway.policies.settings import ADMIN_PROXY, BOUNDS, HEADERS, STORE, TIMEOUTS
+from gateway.policies.tls import CLIENT_CERTIFICATES, CLIENT_TLS, TLS
 from gateway.policies.upstreams import EJECTION, HEALTH, UPSTREAM
+from tests.kit.certificates import make_certificate, write_pair
 from tests.policies.folder import faults_of, write
 
 SHIPPED = Path(__file__).parents[2] / "policies"
@@ -59,6 +61,7 @@ def test_the_shipped_policy() -> None:
         "batch": [("batch", "rate", 10)],
         "webhook-test": [("webhook-test", "rate", 5)],
         "connectors": [],
+        "connectors-write": [],
         "mcp": [
             ("mcp", "rate", 100),
             ("mcp-daily", "quota", 10_000),
@@ -99,7 +102,7 @@ def test_shipped_settings_are_the_defaults(tmp_path: Path) -> None:
     told = yaml.safe_load((SHIPPED / "gateway.yaml").read_text("utf-8"))
     assert set(told) == set(TOP_LEVEL) - {
         *("upstreams", "plans", "routes", "tls", "admin_tls", "admin_proxy"),
-        "error_docs",
+        *("error_docs", "access", "cors", "maintenance", "error_pages", "tracing"),
     }
     assert set(told["store"]) == set(STORE)
     assert set(told["timeouts"]) == set(TIMEOUTS)
@@ -117,10 +120,17 @@ def test_the_examples_hold(tmp_path: Path) -> None:
     """The examples in comments of gateway.yaml and upstreams.yaml load, and show every key."""
     files = {name: uncommented(SHIPPED / f"{name}.yaml") for name in ("gateway", "upstreams")}
     folder = write(tmp_path, **files)
-    (folder / "tls").mkdir()
-    for name in ("tls.crt", "tls.key", "admin.crt", "admin.key", "../internal-ca.pem"):
-        (folder / "tls" / name).touch()
+    for name in ("tls", "other", "admin"):
+        write_pair(folder / f"tls/{name}.crt", folder / f"tls/{name}.key")
+    (folder / "internal-ca.pem").touch()
+    (folder / "pages").mkdir()
+    (folder / "pages" / "error.html").touch()
+    (folder / "pages" / "error.json").write_text("{}")
+    make_certificate(folder, ["gateway"], "client")
     policy = load(folder)
+    assert policy.error_pages == ErrorPages(b"", b"{}")
+    assert policy.cors is not None
+    assert policy.maintenance is not None
     assert policy.tls is not None
     assert policy.admin_tls is not None
     assert policy.admin_proxy.tls
@@ -129,7 +139,7 @@ def test_the_examples_hold(tmp_path: Path) -> None:
     assert policy.error_docs == "https://docs.example.com/errors"
     search = policy.upstreams["search"]
     assert search.health == HealthCheck("/healthz")
-    assert search.ejection == Ejection()
+    assert search.ejection == Ejection(errors_percent=50, latency_s=2.0)
     assert set(yaml.safe_load(files["upstreams"])["upstreams"]["search"]) == set(UPSTREAM)
 
 
@@ -148,7 +158,9 @@ def test_the_same_keys_everywhere() -> None:
     assert set(properties["headers"]["properties"]) == set(HEADERS)
     assert set(properties["paths"]["properties"]) == set(PATHS)
     assert set(PATHS) <= set(ROUTE)
-    assert set(properties["tls"]["properties"]) == set(TLS)
+    assert set(properties["tls"]["properties"]) == set(CLIENT_TLS)
+    asked = properties["tls"]["properties"]["client_certificates"]["properties"]
+    assert set(asked) == set(CLIENT_CERTIFICATES)
     upstream = properties["upstreams"]["additionalProperties"]["properties"]
     assert set(upstream) == set(UPSTREAM)
     assert set(upstream["health"]["properties"]) == set(HEALTH)
@@ -160,6 +172,7 @@ def test_the_same_keys_everywhere() -> None:
     assert PLAN_LIMIT == "plan"
 
 
+ASKED = "tls: {certificate: a.pem, key: a.key, client_certificates: {ca: a.pem"
 UPSTREAM_BEGIN = "upstreams: {api: {servers: [https://h]"
 ROUTE_BEGIN = "routes: {all: {match: '* /**', upstream: api"
 AGREED = {
@@ -189,10 +202,27 @@ AGREED = {
     "ipv6_prefix: 32": True,
     "ipv6_prefix: 31": False,
     "ipv6_prefix: 129": False,
-    "tls: {certificate: plans.yaml, key: plans.yaml}": True,
-    "tls: {certificate: plans.yaml}": False,
-    "tls: {certificate: plans.yaml, key: ''}": False,
-    "tls: {certificate: plans.yaml, key: 3}": False,
+    "tls: {certificate: a.pem, key: a.key}": True,
+    "tls: {certificate: a.pem}": False,
+    "tls: {certificate: a.pem, key: ''}": False,
+    "tls: {certificate: a.pem, key: 3}": False,
+    "tls: [{certificate: a.pem, key: a.key}, {certificate: a.pem, key: a.key}]": True,
+    "tls: []": False,
+    "tls: {certificate: a.pem, key: a.key, min_version: '1.3', curves: [X25519]}": True,
+    "tls: {certificate: a.pem, key: a.key, min_version: 1.2}": False,
+    "tls: {certificate: a.pem, key: a.key, ciphers: ECDHE+AESGCM}": True,
+    "tls: {certificate: a.pem, key: a.key, ciphers: ''}": False,
+    "tls: {certificate: a.pem, key: a.key, ciphers: 'ALL@'}": False,
+    "tls: {certificate: a.pem, key: a.key, curves: []}": False,
+    "tls: {certificate: a.pem, key: a.key, client_certificates: {ca: a.pem}}": True,
+    "tls: {certificate: a.pem, key: a.key, client_certificates: {required: true}}": False,
+    f"{ASKED}, keys: {{'DNS:a': 7k2m9p4qwxyz}}}}}}": True,
+    f"{ASKED}, keys: {{a: 7k2m9p4qwxyz}}}}}}": False,
+    f"{ASKED}, keys: {{'DNS:a': 7}}}}}}": False,
+    "admin_tls: {certificate: a.pem, key: a.key, client_certificates: {ca: a.pem}}": False,
+    "tls: [{certificate: a.pem}]": False,
+    "tls: {certificate: a.pem, key: a.key, certificates: [{certificate: a.pem, key: a.key}]}": True,
+    "tls: {certificates: [{certificate: a.pem, key: a.key}]}": False,
     "bounds: {url: 8KiB, body: 100, header_count: 10}": True,
     "bounds: {url: 8kib}": False,
     "bounds: {url: 0}": False,
@@ -229,7 +259,12 @@ AGREED = {
     f"{UPSTREAM_BEGIN}, ejection: {{failures: 0}}}}}}": False,
     f"{UPSTREAM_BEGIN}, ejection: {{for: 3}}}}}}": False,
     "upstreams: {api: {servers: ['http://[::1]:80', https://h]}}": True,
-    "upstreams: {api: {servers: ['http://h/path']}}": False,
+    "upstreams: {api: {servers: ['http://h/path']}}": True,
+    "upstreams: {api: {servers: ['http://h/path?x']}}": False,
+    "upstreams: {api: {servers: ['http://h/a b']}}": False,
+    "upstreams: {api: {servers: [http://h], host: client}}": True,
+    "upstreams: {api: {servers: [http://h], host: a.example:80}}": True,
+    "upstreams: {api: {servers: [http://h], host: a b}}": False,
     "upstreams: {api: {servers: []}}": False,
     "upstreams: {api: {}}": False,
     "upstreams: {}": False,
@@ -252,6 +287,16 @@ AGREED = {
     f"{ROUTE_BEGIN}, limits: [{{name: a, rate: 3/day, burst: 4, per: 'header:X'}}]}}}}": True,
     f"{ROUTE_BEGIN}, limits: [{{name: a, rate: 3/day, mode: shadow}}]}}}}": True,
     f"{ROUTE_BEGIN}, limits: [{{name: a, concurrency: 3, per: ip, mode: shadow}}]}}}}": True,
+    f"{ROUTE_BEGIN}, rate: 3/day, candidate: {{rate: 2/day, burst: 4}}}}}}": True,
+    f"{ROUTE_BEGIN}, candidate: {{rate: 2/day}}}}}}": False,
+    f"{ROUTE_BEGIN}, rate: 3/day, candidate: {{quota: 2/day}}}}}}": False,
+    f"{ROUTE_BEGIN}, rate: 3/day, candidate: 2/day}}}}": False,
+    f"{ROUTE_BEGIN}, limits: [{{name: a, quota: 3/day, candidate: {{quota: 2/day}}}}]}}}}": True,
+    f"{ROUTE_BEGIN}, limits: [{{name: a, quota: 3/day, candidate: {{per: ip}}}}]}}}}": False,
+    f"{ROUTE_BEGIN}, limits: [{{name: a, quota: 3/day, candidate: {{}}}}]}}}}": False,
+    "plans: {free: {rate: 60/minute, candidate: {rate: 50/minute, burst: 80}}}": True,
+    "plans: {free: {rate: 60/minute, candidate: {burst: 80}}}": False,
+    "plans: {free: {rate: 60/minute, candidate: {concurrency: 80}}}": False,
     f"{ROUTE_BEGIN}, limits: [{{name: a, concurrency: 0}}]}}}}": False,
     f"{ROUTE_BEGIN}, limits: [{{name: a, concurrency: 100001}}]}}}}": False,
     f"{ROUTE_BEGIN}, limits: [{{name: a, concurrency: 3/minute}}]}}}}": False,
@@ -268,6 +313,17 @@ AGREED = {
     f"{ROUTE_BEGIN}, case_sensitive: true, encoded_slash: refuse}}}}": True,
     f"{ROUTE_BEGIN}, case_sensitive: 'no'}}}}": False,
     f"{ROUTE_BEGIN}, encoded_slash: true}}}}": False,
+    f"{ROUTE_BEGIN}, hosts: [a.example, '*.b.example']}}}}": True,
+    f"{ROUTE_BEGIN}, hosts: []}}}}": False,
+    f"{ROUTE_BEGIN}, hosts: ['*']}}}}": False,
+    f"{ROUTE_BEGIN}, hosts: ['a.example:80']}}}}": False,
+    f"{ROUTE_BEGIN}, hosts: a.example}}}}": False,
+    f"{ROUTE_BEGIN}, rewrite: '/x/**'}}}}": True,
+    f"{ROUTE_BEGIN}, rewrite: x}}}}": False,
+    f"{ROUTE_BEGIN}, strip_prefix: x}}}}": False,
+    f"{ROUTE_BEGIN}, translate: [cookies, location]}}}}": True,
+    f"{ROUTE_BEGIN}, translate: []}}}}": False,
+    f"{ROUTE_BEGIN}, translate: [links]}}}}": False,
     f"{ROUTE_BEGIN}, permission: a}}}}": False,
     f"{ROUTE_BEGIN}, scopes: a}}}}": False,
     f"{ROUTE_BEGIN}, cost: 0}}}}": False,
@@ -285,6 +341,7 @@ AGREED = {
 def test_schema_and_loader_agree(tmp_path: Path, text: str, good: bool) -> None:
     """Schema and loader accept and refuse the same."""
     name = text.partition(":")[0]
+    write_pair(tmp_path / "a.pem", tmp_path / "a.key")
     faults = faults_of(write(tmp_path, **{name: text}))
     assert (not faults) is good, faults
     assert VALIDATOR.is_valid(yaml.safe_load(text)) is good

@@ -63,6 +63,39 @@ def test_a_refusal(site):
     assert site.warnings() == [("search", 100, "count-search")]
 
 
+TRIED = Limit("search:candidate", "rate", 5, MINUTE, shadow=True, is_candidate=True)
+
+
+@pytest.mark.parametrize(
+    ("refusing", "allowed", "local", "outcome"),
+    [
+        (0b000, True, False, "both_admit"),
+        (0b100, True, False, "only_candidate_refuses"),
+        (0b010, False, False, "only_enforced_refuses"),
+        (0b110, False, False, "both_refuse"),
+        # The plan refuses it: what it is for the other two is counted if one of them refuses.
+        (0b001, False, False, None),
+        (0b101, False, False, "only_candidate_refuses"),
+        (0b111, False, False, "both_refuse"),
+        # In an outage.
+        (0b000, True, True, None),
+        (0b110, False, True, None),
+    ],
+)
+def test_a_candidate_is_compared(site, refusing, allowed, local, outcome):
+    """By the bits of the limit and of its candidate, which follows it."""
+    check = Check((*LIMITS, TRIED), ("count-plan", "count-search", "count-tried"))
+    standings = (Standing(5, 5),) * 3
+    decision = Decision(allowed, 0, None, NOW, standings, refusing, local)
+    site.accounting.compared(check, (2,), decision)
+    (found,) = (
+        dict(each.values)
+        for each in site.metrics.snapshot().series
+        if each.family.name == "limit_candidate"
+    )
+    assert found == ({} if outcome is None else {("search", outcome): (1,)})
+
+
 def test_once_in_its_window(site):
     """A counter is warned of once until its window is over."""
     for at in range(5):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 
 import pytest
 
@@ -46,6 +48,15 @@ def test_ietf_fields() -> None:
         b'RateLimit-Policy: "plan";q=60;w=60, "daily";q=1000;w=86400\r\n'
         b'RateLimit: "plan";r=59;t=61, "daily";r=7;t=1\r\n'
     )
+
+
+def test_ietf_fields_without_candidates() -> None:
+    """A candidate is no limit of the client."""
+    tried = replace(PLAN, name="plan:candidate", shadow=True, is_candidate=True)
+    standings = (DECISION.standings[0], Standing(1, 1), DECISION.standings[1])
+    assert answers.ietf_fields(
+        (PLAN, tried, DAILY), replace(DECISION, standings=standings)
+    ) == answers.ietf_fields((PLAN, DAILY), DECISION)
 
 
 def test_ietf_fields_of_leases() -> None:
@@ -125,7 +136,7 @@ def test_frames(refusal: Refusal, error_docs: str | None, json_rpc: bool) -> Non
         json_rpc=json_rpc,
         head_only=False,
     )
-    start, middle, end, body_bytes = parts
+    start, (middle, end), body_bytes = parts
     head, _, body = (start + b"X-Request-Id: " + request_id + middle + request_id + end).partition(
         b"\r\n\r\n"
     )
@@ -142,7 +153,7 @@ def test_frames(refusal: Refusal, error_docs: str | None, json_rpc: bool) -> Non
         json_rpc=json_rpc,
         head_only=True,
     )
-    assert bare == (start, middle.partition(b"\r\n\r\n")[0] + b"\r\n\r\n", b"", 0)
+    assert bare == (start, (middle.partition(b"\r\n\r\n")[0] + b"\r\n\r\n",), 0)
 
 
 @pytest.mark.parametrize(
@@ -177,6 +188,37 @@ def test_every_refusal_is_worded() -> None:
         assert refusal.message.endswith(".")
         if refusal.status != 429:
             assert refusal.code == refusal.code.upper()
+
+
+#: What a message may tell its reader to do; "then try again" also begins with one.
+NEXT_STEP = re.compile(
+    r"(?:\. |: |, then |, or )"
+    r"(Ask|Check|Close|Contact|Quote|Replace|See|Send|Split|Start|Try|Use|Wait)\b",
+    re.IGNORECASE,
+)
+#: What a client cannot reach: it has no access to the gateway's machine, policies and console.
+NOT_FOR_CLIENTS = re.compile(
+    r"console|dashboard|admin|polic(?:y|ies)|redis|gateway|--\w|\.yaml", re.IGNORECASE
+)
+
+
+@pytest.mark.parametrize("refusal", TABLE.values(), ids=lambda refusal: refusal.reason)
+def test_every_message_says_what_to_do_next(refusal: Refusal) -> None:
+    """And sends no client to something that only operators can use."""
+    assert NEXT_STEP.search(refusal.message), refusal.message
+    assert not NOT_FOR_CLIENTS.search(refusal.message), refusal.message
+    assert NEXT_STEP.search("It is wrong. Send another one.")
+    assert not NEXT_STEP.search("The request line is malformed.")
+
+
+@pytest.mark.parametrize("refusal", TABLE.values(), ids=lambda refusal: refusal.reason)
+def test_every_body_links_to_its_description(refusal: Refusal) -> None:
+    """With `error_docs`, in each form of a body; without, there is no link."""
+    page = "https://docs.example.com/errors"
+    for json_rpc in (False, True):
+        body = answers.refusal_body(refusal, 1, "x", json_rpc=json_rpc, error_docs=page)
+        assert f'"doc": "{page}#{refusal.code.lower()}"' in body.decode()
+        assert b'"doc"' not in answers.refusal_body(refusal, 1, "x", json_rpc=json_rpc)
 
 
 def test_extra_fields() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.proxy import backlog
-from gateway.proxy.backlog import MOST_IN_A_ROW, TURN_S, Backlog
+from gateway.proxy.backlog import LONG_TURN_S, MOST_IN_A_ROW, TURN_S, Backlog
 from tests.kit.loops import ManualLoop
 
 
@@ -104,3 +104,26 @@ def test_a_connection_added_during_a_turn(clock: Clock) -> None:
     assert loop.run() == 1
     assert log == ["first", "late"]
     assert loop.run() == 0
+
+
+def test_a_long_turn_is_followed_by_a_pause(clock: Clock) -> None:
+    """In a backlog that rests, the next turn begins when as much time has passed as the last took,
+    also for what is added meanwhile. A turn that was not long is followed by no pause.
+    """
+    loop, log = ManualLoop(), list[str]()
+    waiting = Backlog(loop, rests=True)  # type: ignore[arg-type]
+
+    class Joined(Ahead):
+        def serve_queued(self, most: int) -> bool:
+            waiting.add(Ahead("a", 1, clock, TURN_S / 2, log))
+            return super().serve_queued(most)
+
+    waiting.add(Joined("long", 1, clock, LONG_TURN_S * 3, log))
+    assert loop.run_all() == 1
+    waiting.add(Ahead("b", 1, clock, TURN_S / 4, log))
+    assert loop.run_all() == 0
+    loop.advance(LONG_TURN_S * 2.9)
+    assert (loop.run_all(), log) == (0, ["long"])
+    loop.advance(LONG_TURN_S * 0.2)
+    assert log == ["long", "a", "b"]
+    assert (loop.run_all(), loop.has_timers) == (0, False)

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from itertools import count
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 
 from gateway.domain.headers import HeaderRules
 from gateway.domain.limits import Check, Decision
 from gateway.domain.networks import MOST_HOPS, parse_address, parse_network
+from gateway.domain.policy import ClientCertificates, Tls
 from gateway.http1.head import FieldParser, Fields
 from gateway.proxy import client as client_module
 from gateway.proxy.client import Client
@@ -233,7 +236,7 @@ def test_the_address_of_a_request(lines: list[bytes], ip: str, forwarded: bytes)
     client, fields = proxy_under(), fields_with(*lines)
     assert client.origin(fields) == (ip, ip)
     assert client.forwarded_lines(fields) == (
-        b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: http\r\n" % forwarded
+        b"X-Forwarded-For: %b\r\nX-Forwarded-Proto: http\r\nX-Forwarded-Host: a\r\n" % forwarded
     )
 
 
@@ -296,3 +299,30 @@ def test_what_a_limit_counts_by(lines: list[bytes], trusted: bool, value: str) -
     assert isinstance(fields, Fields)
     client = proxy_under() if trusted else Client(parse_address("1.1.1.1"), "http", policy_of())
     assert client.counted(fields, "x-host" if b"X-Host" in block else "x-tenant") == value
+
+
+def test_the_key_of_a_certificate() -> None:
+    """Read once for each policy; none after the certificate has expired, or without TLS."""
+    described = {
+        "subject": ((("commonName", "ci"),),),
+        "notAfter": "Jan  1 00:00:00 2030 GMT",
+    }
+    asked = ClientCertificates("ca.pem", keys=(("DNS:x", "no"), ("CN=ci", "one"), ("CN=ci", "two")))
+    policy = replace(policy_of(), tls=Tls("a", "b", client_certificates=asked))
+    ends_s = ssl.cert_time_to_seconds(described["notAfter"])
+    client = Client(parse_address("192.0.2.1"), "https", policy)
+    assert client.certified_key(0) is None
+    read: list[int] = []
+
+    def described_now() -> dict[str, Any]:
+        read.append(1)
+        return described
+
+    session = cast(ssl.SSLObject, SimpleNamespace(getpeercert=described_now))
+    client = Client(parse_address("192.0.2.1"), "https", policy, lambda: session)
+    assert [client.certified_key(at) for at in (0, ends_s, ends_s + 1)] == ["one", "one", None]
+    assert len(read) == 1
+    client.use(replace(policy, tls=Tls("a", "b")))
+    assert client.certified_key(0) is None
+    client.use(policy)
+    assert client.certified_key(0) == "one"

@@ -1,4 +1,4 @@
-"""New connections: names looked up each time, every address tried, certificates verified."""
+"""New connections: every address of a target tried, certificates verified."""
 
 from __future__ import annotations
 
@@ -7,16 +7,19 @@ import os
 import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
+from math import inf
 from pathlib import Path
 from typing import Any
 
 import pytest
+import trustme
 
-from gateway.domain.policy import Server, Upstream
+from gateway.domain.policy import HealthCheck, Server, Upstream
 from gateway.errors import UPSTREAM_UNREACHABLE
-from gateway.proxy.dial import resolve
 from tests.kit.certificates import make_certificate
-from tests.kit.pools import ask, policy_of, pools_for, refused
+from tests.kit.eventually import eventually
+from tests.kit.pools import ask, names, policy_of, pools_for, refused
 from tests.kit.upstream import build_response
 from tests.proxy.conftest import Start
 
@@ -55,48 +58,14 @@ async def answer_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWri
         writer.close()
 
 
-async def test_a_name_is_looked_up_for_each_connection() -> None:
-    """A server that has moved is found by the next connection, without a restart."""
-    places = iter((["127.0.0.1"], ["127.0.0.2"]))
-
-    async def moving(host: str, port: int) -> list[str]:
-        assert host == "api.test"
-        return next(places)
-
-    async with listening(answer_nothing) as port, listening(answer_nothing, "127.0.0.2", port):
-        policy = policy_of(Upstream("api", (Server("http", "api.test", port),)))
-        async with pools_for(policy, resolve=moving) as pools:
-            found = [await ask(pools) for _ in range(2)]
-            assert [one.transport.get_extra_info("peername")[0] for one in found] == [
-                "127.0.0.1",
-                "127.0.0.2",
-            ]
-
-
-async def test_every_address_of_a_name_is_tried() -> None:
-    """An address that refuses is skipped; a name without an address is unreachable."""
-
-    async def several(host: str, port: int) -> list[str]:
-        return ["127.0.0.9", "127.0.0.8", "127.0.0.1"] if host == "api.test" else []
-
-    async with listening(answer_nothing) as port:
-        policy = policy_of(
-            Upstream("api", (Server("http", "api.test", port),)),
-            Upstream("lost", (Server("http", "lost.test", port),)),
-        )
-        async with pools_for(policy, resolve=several) as pools:
+async def test_each_address_of_a_target_is_tried() -> None:
+    """An address that refuses is skipped: localhost is one target with two addresses."""
+    known = {"localhost": ["127.0.0.9", "127.0.0.8", "127.0.0.10"]}
+    async with listening(answer_nothing, "127.0.0.10") as port:
+        policy = policy_of(Upstream("api", (Server("http", "localhost", port),)))
+        async with pools_for(policy, look_up=names(known)) as pools:
             connection = await ask(pools)
-            assert connection.transport.get_extra_info("peername")[0] == "127.0.0.1"
-            assert await refused(pools, "lost") is UPSTREAM_UNREACHABLE
-
-
-async def test_the_systems_resolver() -> None:
-    """Addresses are returned as they are, localhost is known, an invalid name is an OSError."""
-    assert await resolve("192.0.2.1", 80) == ["192.0.2.1"]
-    assert await resolve("::1", 80) == ["::1"]
-    assert set(await resolve("localhost", 80)) & {"127.0.0.1", "::1"}
-    with pytest.raises(OSError, match="not a valid host name"):
-        await resolve("a" * 64 + ".test", 80)
+            assert connection.transport.get_extra_info("peername")[0] == "127.0.0.10"
 
 
 def tls_of(certificate: Path, key: Path, names: list[str | None]) -> ssl.SSLContext:
@@ -107,16 +76,12 @@ def tls_of(certificate: Path, key: Path, names: list[str | None]) -> ssl.SSLCont
     return context
 
 
-async def loopback(host: str, port: int) -> list[str]:
-    return ["127.0.0.1"]
-
-
 async def test_https_is_verified(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The requested name and a trusted authority; with anything else there is no connection."""
     made = make_certificate(tmp_path, ["api.test"])
     other = make_certificate(tmp_path, ["api.test"], "other")
-    names: list[str | None] = []
-    context = tls_of(made.certificate, made.key, names)
+    asked: list[str | None] = []
+    context = tls_of(made.certificate, made.key, asked)
     broken = tmp_path / "broken.pem"
     broken.write_text("no certificate")
     os.mkfifo(tmp_path / "pipe.pem")
@@ -131,9 +96,10 @@ async def test_https_is_verified(tmp_path: Path, caplog: pytest.LogCaptureFixtur
             Upstream("absent", (api,), ca=str(tmp_path / "absent.pem")),
             Upstream("pipe", (api,), ca=str(tmp_path / "pipe.pem")),
         )
-        async with pools_for(policy, resolve=loopback) as pools:
+        known = {"api.test": ["127.0.0.1"], "wrong.test": ["127.0.0.1"]}
+        async with pools_for(policy, look_up=names(known)) as pools:
             connection = await ask(pools)
-            assert names == ["api.test"]
+            assert asked == ["api.test"]
             connection.finish(reusable=True)
             for name in ("name", "authority", "system", "broken", "absent", "pipe"):
                 assert await refused(pools, name) is UPSTREAM_UNREACHABLE
@@ -144,23 +110,47 @@ async def test_https_is_verified(tmp_path: Path, caplog: pytest.LogCaptureFixtur
             assert await refused(pools) is UPSTREAM_UNREACHABLE
 
 
+@pytest.mark.parametrize(
+    ("asked", "name"),
+    [
+        ("", "api.test"),
+        ("api.test:{port}", "api.test"),
+        ("shop.test", "shop.test"),
+        ("shop.test:8443", "shop.test"),
+    ],
+)
+async def test_the_name_that_is_verified(tmp_path: Path, asked: str, name: str) -> None:
+    """The one of the Host that the policy says; the server's own, if clients choose the Host."""
+    names_of = names({"api.test": ["127.0.0.1"]})
+    seen: list[str | None] = []
+    made = make_certificate(tmp_path, [name])
+    async with listening(answer_nothing, tls=tls_of(made.certificate, made.key, seen)) as port:
+        server = Server("https", "api.test", port, asked=asked.format(port=port))
+        policy = policy_of(Upstream("api", (server,), ca=str(made.ca)))
+        async with pools_for(policy, look_up=names_of) as pools:
+            await ask(pools)
+            assert seen == [name]
+            wrong = replace(server, asked="other.test")
+            pools.use(policy_of(Upstream("api", (wrong,), ca=str(made.ca))))
+            assert await refused(pools) is UPSTREAM_UNREACHABLE
+            assert seen[1:] == ["other.test"]
+
+
 async def test_a_handshake_that_never_ends(tmp_path: Path) -> None:
     """An address that does not respond uses only its share of the time."""
-    made = make_certificate(tmp_path, ["api.test"])
-
-    async def two(host: str, port: int) -> list[str]:
-        return ["127.0.0.2", "127.0.0.1"]
-
+    made = make_certificate(tmp_path, ["localhost"])
     context = tls_of(made.certificate, made.key, [])
     async with (
-        listening(answer_ok, tls=context) as port,
-        listening(answer_nothing, "127.0.0.2", port),
+        listening(answer_ok, "127.0.0.2", tls=context) as port,
+        listening(answer_nothing, "127.0.0.1", port),
     ):
-        server = Server("https", "api.test", port)
+        server = Server("https", "localhost", port)
         policy = policy_of(Upstream("api", (server,), ca=str(made.ca), connect_s=3.0))
-        async with pools_for(policy, resolve=two) as pools:
+        async with pools_for(
+            policy, look_up=names({"localhost": ["127.0.0.1", "127.0.0.2"]})
+        ) as pools:
             connection = await ask(pools)
-            assert connection.transport.get_extra_info("peername")[0] == "127.0.0.1"
+            assert connection.transport.get_extra_info("peername")[0] == "127.0.0.2"
 
 
 async def test_an_exchange_over_https(start: Start, tmp_path: Path) -> None:
@@ -174,13 +164,72 @@ async def test_an_exchange_over_https(start: Start, tmp_path: Path) -> None:
                 assert (await wire.request("GET", "/api/x", bench.auth)).body == b"ok"
 
 
-async def test_a_connection_that_takes_too_long() -> None:
-    """A lookup that never ends is limited by the connection's timeout."""
+async def test_a_client_certificate(start: Start, tmp_path: Path) -> None:
+    """A server that requires one gets it, in health checks as well; without it, the answer is 502.
 
-    async def endless(host: str, port: int) -> list[str]:
-        await asyncio.Event().wait()
-        raise AssertionError
+    A changed file is used by new connections.
+    """
+    made = make_certificate(tmp_path, ["localhost"])
+    client = make_certificate(tmp_path, ["one.test"], "client")
+    context = tls_of(made.certificate, made.key, [])
+    context.verify_mode = ssl.CERT_REQUIRED
+    context.load_verify_locations(client.ca)
+    seen: list[str] = []
 
-    upstream = Upstream("api", (Server("http", "a.test", 1),), connect_s=0.05)
-    async with pools_for(policy_of(upstream), resolve=endless) as pools:
-        assert await refused(pools) is UPSTREAM_UNREACHABLE
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        names = writer.get_extra_info("peercert")["subjectAltName"]
+        try:
+            while True:
+                target = (await reader.readuntil(b"\r\n\r\n")).split(b" ")[1].decode()
+                seen.append(f"{names[0][1]} {target}")
+                writer.write(build_response(200, b"ok"))
+        except (asyncio.IncompleteReadError, ConnectionError):
+            writer.close()
+
+    async with listening(answer, tls=context) as port:
+        plain = Upstream("api", (Server("https", "localhost", port),), ca=str(made.ca))
+        own = replace(
+            plain,
+            client_certificate=str(client.certificate),
+            client_key=str(client.key),
+            health=HealthCheck("/up", interval_s=300.0),
+        )
+        bench = await start(upstreams={"api": own})
+        pools, policy = bench.gateway._context.pools, bench.gateway._policy
+        async with await bench.connect() as wire:
+
+            async def request() -> int:
+                return (await wire.request("GET", "/api/x", bench.auth)).status
+
+            assert await request() == 200
+            await eventually(lambda: "one.test /up" in seen, "it is checked")
+            assert "one.test /api/x" in seen
+            authority = trustme.CA()
+            issued = authority.issue_cert("two.test")
+            context.load_verify_locations(cadata=authority.cert_pem.bytes().decode())
+            issued.cert_chain_pems[0].write_to_path(client.certificate)
+            issued.private_key_pem.write_to_path(client.key)
+            pools.use(policy)
+            pools.close_idle(inf)
+            assert await request() == 200
+            assert seen[-1] == "two.test /api/x"
+            # Connections for which we identified ourselves otherwise are not used any more.
+            pools.use(replace(policy, upstreams={"api": plain}))
+            assert await request() == 502
+
+
+async def test_a_client_certificate_that_cannot_be_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its server cannot be used, and the log says why; the rest of the gateway works."""
+    made = make_certificate(tmp_path, ["localhost"])
+    other = make_certificate(tmp_path, ["localhost"], "other")
+    async with listening(answer_ok, tls=tls_of(made.certificate, made.key, [])) as port:
+        good = Upstream("good", (Server("https", "localhost", port),), ca=str(made.ca))
+        bad = replace(
+            good, name="api", client_certificate=str(made.certificate), client_key=str(other.key)
+        )
+        async with pools_for(policy_of(good, bad)) as pools:
+            assert await refused(pools) is UPSTREAM_UNREACHABLE
+            (await ask(pools, "good")).close()
+        assert "trusting no certificate: KEY_VALUES_MISMATCH" in caplog.text

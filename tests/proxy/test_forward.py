@@ -10,6 +10,7 @@ from gateway.domain.networks import MOST_HOPS, parse_network
 from gateway.errors import HEADER_REPEATED, KEY_IN_URL, LOOP_DETECTED
 from gateway.http1.head import MOST_GATEWAYS
 from tests.kit.policies import ROUTES
+from tests.kit.proxy import proxy_bench
 from tests.kit.wire import Header, build_request
 from tests.proxy.conftest import Start
 
@@ -105,7 +106,8 @@ async def test_trusted_only(start: Start) -> None:
     async with await bench.connect() as wire:
         await wire.request("GET", "/api/x", [*bench.auth, *claims])
     received = await bench.upstream.received()
-    assert [received.maybe(name) for name, _ in claims] == [None, "1.1.1.1", None]
+    seen = [received.maybe(name) for name, _ in claims]
+    assert seen == [None, "1.1.1.1", received.maybe("Host")]
 
 
 async def test_the_nearest_proxies_are_forwarded(start: Start) -> None:
@@ -243,3 +245,114 @@ async def test_the_consoles_session_passes_in_neither_direction(start: Start) ->
     received = await bench.upstream.received()
     assert received.maybe("Cookie") == "a=1; b=2"
     assert b"secret" not in received.raw_head
+
+
+# -- the path --------------------------------------------------------------------------------------
+MOVED = """
+routes:
+  shop:  {match: "* /shop/**", upstream: api, auth: none, strip_prefix: /shop}
+  items: {match: "GET /items/{id}/**", upstream: api, auth: none, rewrite: "/v2/{id}/**"}
+  kept:  {match: "* /kept/**", upstream: api, auth: none, encoded_slash: keep, rewrite: "/**"}
+  plain: {match: "GET /plain", upstream: api, auth: none}
+"""
+BASE = 'upstreams:\n  api: {servers: ["http://127.0.0.1:1/v1/"]}\n'
+
+
+@pytest.mark.parametrize(
+    ("target", "sent"),
+    [
+        ("/plain?q", "/v1/plain?q"),
+        ("/shop", "/v1/"),
+        ("/shop/", "/v1/"),
+        ("/shop/a/b?x=1&y=%2F", "/v1/a/b?x=1&y=%2F"),
+        ("/SHOP//a/./b/../c", "/v1/a/c"),
+        ("/shop/%61%3a%20", "/v1/a%3A%20"),
+        ("/shop?", "/v1/?"),
+        ("/shop?/../x", "/v1/?/../x"),
+        ("/items/7", "/v1/v2/7"),
+        ("/items/7/a%3Fb/c/?q", "/v1/v2/7/a%3Fb/c/?q"),
+        ("/kept/a%2fb", "/v1/a%2Fb"),
+        ("/shop/%2e%2e/shop/x", "/v1/x"),
+        # No way out.
+        ("/shop/..%2f..%2fetc", None),
+        ("/kept/..%2f..%2fetc", None),
+        ("/shop/../../etc", None),
+        ("/shop/%2e%2e/%2e%2e/etc", None),
+        ("/shop/..%5c..%5cetc", None),
+        ("/shop/%252e%252e/etc", None),
+        ("/shop/a%0d%0aX:%20y", None),
+        ("/shop/..;/etc", None),
+    ],
+)
+def test_the_path_for_the_upstream(target: str, sent: str | None) -> None:
+    """Made from the canonical path, after the base path; the query and encoded characters stay."""
+    with proxy_bench(routes=MOVED, upstreams=BASE) as bench:
+        client = bench.client()
+        client.send(f"GET {target} HTTP/1.1\r\nHost: a.example\r\n\r\n".encode())
+        bench.loop.run_all()
+        end = bench.asked()
+        if sent is None:
+            assert (end, client.statuses) == (None, [400])
+        else:
+            assert end is not None
+            assert end.written.startswith(f"GET {sent} HTTP/1.1\r\nHost: a.example\r\n".encode())
+
+
+# -- the host --------------------------------------------------------------------------------------
+def head_for(host: str, lines: bytes, version: bytes = b"1.1") -> list[bytes]:
+    """The lines with a host that an upstream with this setting gets."""
+    upstreams = f"upstreams:\n  api: {{servers: ['http://192.0.2.1:9000']{host}}}\n"
+    with proxy_bench(routes=MOVED, upstreams=upstreams) as bench:
+        client = bench.client()
+        client.send(b"GET /plain HTTP/%b\r\n%b\r\n" % (version, lines))
+        bench.loop.run_all()
+        end = bench.asked()
+        assert end is not None, client.written
+        return [line for line in end.written.split(b"\r\n") if b"ost: " in line]
+
+
+@pytest.mark.parametrize(
+    ("host", "lines", "sent"),
+    [
+        ("", b"Host: A.example:80\r\n", [b"Host: A.example:80", b"X-Forwarded-Host: A.example:80"]),
+        (", host: client", b"X: y\r\nhost: a\r\n", [b"Host: a", b"X-Forwarded-Host: a"]),
+        (
+            ", host: upstream",
+            b"Host: a.example\r\n",
+            [b"Host: 192.0.2.1:9000", b"X-Forwarded-Host: a.example"],
+        ),
+        (
+            ", host: 'API.internal:8443'",
+            b"Host: a.example\r\nX-Forwarded-Host: evil\r\nX-Host: evil\r\n",
+            [b"Host: api.internal:8443", b"X-Forwarded-Host: a.example"],
+        ),
+        (
+            ", host: api.internal",
+            b"Connection: x-forwarded-host\r\nHost: a\r\n",
+            [b"Host: api.internal", b"X-Forwarded-Host: a"],
+        ),
+    ],
+)
+def test_the_host_for_the_upstream(host: str, lines: bytes, sent: list[bytes]) -> None:
+    """By `host` of the upstream; X-Forwarded-Host is what the client asked for."""
+    assert head_for(host, lines) == sent
+
+
+@pytest.mark.parametrize(
+    ("host", "sent"),
+    [("", b"192.0.2.1:9000"), (", host: client", b"192.0.2.1:9000"), (", host: x", b"x")],
+)
+def test_without_a_host(host: str, sent: bytes) -> None:
+    """A client of HTTP/1.0 asked for none, so there is nothing to forward of it."""
+    assert head_for(host, b"", b"1.0") == [b"Host: " + sent]
+
+
+async def test_a_trusted_proxys_x_forwarded_host(start: Start) -> None:
+    """What a trusted proxy says is kept; if it says nothing, its Host is what was asked for."""
+    bench = await start(trusted_proxies=LOOPBACK)
+    async with await bench.connect() as wire:
+        for more in ([("X-Forwarded-Host", "first.example")], []):
+            await wire.request("GET", "/public/x", [*more])
+    first, second = bench.upstream.requests
+    assert first.maybe("X-Forwarded-Host") == "first.example"
+    assert second.maybe("X-Forwarded-Host") == second.maybe("Host")

@@ -24,10 +24,11 @@ from tests.kit.proxy import (
     proxy_bench,
     request,
 )
+from tests.proxy.conftest import Start
 
 ROUTES = """
 routes:
-  plain:  {match: GET /plain,  upstream: api, cost: 3}
+  plain:  {match: GET /plain,  upstream: api, cost: 2}
   scoped: {match: GET /scoped, upstream: api, scopes: ["connectors:write"]}
   area:   {match: GET /area,   upstream: api, service: scm}
   open:   {match: GET /open,   auth: none, limits: [$EACH], upstream: api}
@@ -76,21 +77,71 @@ FAILED, PLAN = ("failed_auth", "ip"), ("plan", "key")
 
 TABLE: list[tuple[str, Callable[[ProxyBench], bytes], int, str, tuple[str, str, int]]] = [
     # the request; the status and its code; the limit that is checked, and at what cost
-    ("admitted", plain("/plain"), 200, "", (*PLAN, 3)),
-    ("no such path", plain("/nowhere"), 404, "NOT_FOUND", (*FAILED, 0)),
+    ("admitted", plain("/plain"), 200, "", (*PLAN, 2)),
+    ("no such path", plain("/nowhere"), 404, "NOT_FOUND", (*PLAN, 0)),
+    ("no such path, no key", lambda _: NO_KEY % b"/nowhere", 404, "NOT_FOUND", (*FAILED, 0)),
+    (
+        "no such path, not a key",
+        lambda _: request("swordfish", "/nowhere"),
+        404,
+        "NOT_FOUND",
+        (*FAILED, 0),
+    ),
+    (
+        "no such path, an unknown key",
+        lambda bench: request(bench.unknown_key(), "/nowhere"),
+        404,
+        "NOT_FOUND",
+        (*FAILED, 1),
+    ),
+    (
+        "no such path, suspended",
+        lambda bench: request(bench.add_key(status="suspended"), "/nowhere"),
+        404,
+        "NOT_FOUND",
+        (*FAILED, 1),
+    ),
+    (
+        "no such path, another secret",
+        lambda bench: request(bench.add_key(digest=bytes(32)), "/nowhere"),
+        404,
+        "NOT_FOUND",
+        (*FAILED, 1),
+    ),
+    (
+        "no such path, another network",
+        lambda bench: request(bench.add_key(networks=ELSEWHERE), "/nowhere"),
+        404,
+        "NOT_FOUND",
+        (*PLAN, 0),
+    ),
+    (
+        "no such path, no such plan",
+        lambda bench: request(bench.add_key(plan="gone"), "/nowhere"),
+        404,
+        "NOT_FOUND",
+        (*FAILED, 0),
+    ),
     (
         "no such method",
         lambda bench: request(bench.key, "/plain", "PUT"),
         405,
         "METHOD_NOT_ALLOWED",
-        (*FAILED, 0),
+        (*PLAN, 0),
     ),
     (
         "two hosts",
         lambda bench: request(bench.key, "http://other.example/plain"),
         400,
         "BAD_REQUEST",
-        (*FAILED, 0),
+        (*PLAN, 0),
+    ),
+    (
+        "two hosts, an unknown key",
+        lambda bench: request(bench.unknown_key(), "http://other.example/plain"),
+        400,
+        "BAD_REQUEST",
+        (*FAILED, 1),
     ),
     ("no key", lambda _: NO_KEY % b"/plain", 401, "INVALID_API_KEY", (*FAILED, 1)),
     ("not a key", lambda _: request("swordfish", "/plain"), 401, "INVALID_API_KEY", (*FAILED, 1)),
@@ -112,7 +163,7 @@ TABLE: list[tuple[str, Callable[[ProxyBench], bytes], int, str, tuple[str, str, 
     ("revoked", with_fields(status="revoked"), 401, "INVALID_API_KEY", (*FAILED, 1)),
     ("suspended", with_fields(status="suspended"), 401, "INVALID_API_KEY", (*FAILED, 1)),
     ("expired", with_fields(expires_us=NOW_US), 401, "INVALID_API_KEY", (*FAILED, 1)),
-    ("good for 1 us more", with_fields(expires_us=NOW_US + 1), 200, "", (*PLAN, 3)),
+    ("good for 1 us more", with_fields(expires_us=NOW_US + 1), 200, "", (*PLAN, 2)),
     ("another environment", with_fields(environment="test"), 401, "INVALID_API_KEY", (*FAILED, 1)),
     ("another network", with_fields(networks=ELSEWHERE), 403, "IP_NOT_ALLOWED", (*PLAN, 0)),
     (
@@ -120,7 +171,7 @@ TABLE: list[tuple[str, Callable[[ProxyBench], bytes], int, str, tuple[str, str, 
         with_fields(networks=(parse_network("192.0.2.0/24"),)),
         200,
         "",
-        (*PLAN, 3),
+        (*PLAN, 2),
     ),
     ("no scope", plain("/scoped"), 403, "INSUFFICIENT_SCOPE", (*PLAN, 0)),
     ("no service", plain("/area"), 403, "SERVICE_NOT_ENABLED", (*PLAN, 0)),
@@ -211,6 +262,16 @@ def test_a_key_that_changes(bench: ProxyBench, fields: dict[str, Any]) -> None:
     assert asked_again(bench, client, bench.key) == 200
 
 
+def test_the_key_of_a_faulty_request_that_changes(bench: ProxyBench) -> None:
+    """From the next request on, it is a failed authentication."""
+    client = bench.client()
+    for status, check in (("valid", (*PLAN, 0)), ("revoked", (*FAILED, 1))):
+        bench.change_key(bench.key, status=status)
+        for _ in range(2):
+            client.send(request(bench.key, "/nowhere"))
+            assert (client.statuses.pop(), last_check(bench)) == (404, check)
+
+
 def test_a_key_that_expires(bench: ProxyBench) -> None:
     """At the latest at the next check of deadlines; on another connection at once."""
     key = bench.add_key(expires_us=NOW_US + 1)
@@ -227,7 +288,7 @@ def test_a_policy_that_changes(bench: ProxyBench) -> None:
     client = bench.client()
     assert asked_again(bench, client, bench.key) == 200
     before = bench.context.gate.policy
-    needs = ROUTES.replace("cost: 3", 'scopes: ["connectors:write"]')
+    needs = ROUTES.replace("cost: 2", 'scopes: ["connectors:write"]')
     bench.use(policy_of(routes=needs))
     assert asked_again(bench, client, bench.key) == 403
     bench.use(replace(before, environment="test"))
@@ -289,7 +350,7 @@ def test_a_key_that_is_looked_up(bench: ProxyBench, found: Any, status: int) -> 
     directory = ScriptedDirectory()
     bench.context.gate.directory = directory
     client = bench.client()
-    client.send(request(bench.key, "/plain") + request(bench.key, "/nowhere"))
+    client.send(request(bench.key, "/plain") + NO_KEY % b"/nowhere")
     identity = bench.identities[bench.key]
     assert directory.asked == [identity.record.id]
     assert client.statuses == []
@@ -297,6 +358,52 @@ def test_a_key_that_is_looked_up(bench: ProxyBench, found: Any, status: int) -> 
     bench.answer()
     bench.loop.run_all()
     assert client.statuses == [status, 404]
+
+
+@pytest.mark.parametrize(
+    ("found", "check"),
+    [
+        ("identity", ("plan", "key", 0)),
+        (Absent.UNKNOWN, ("failed_auth", "ip", 1)),
+        (Absent.UNAVAILABLE, ("failed_auth", "ip", 0)),
+    ],
+)
+@pytest.mark.parametrize("path", ["/nowhere", "/a b"], ids=["404", "400"])
+def test_the_key_of_a_faulty_request_is_looked_up(
+    bench: ProxyBench, found: Any, check: tuple[str, str, int], path: str
+) -> None:
+    """The answer is that of the fault, whatever the store says of the key."""
+    directory = ScriptedDirectory()
+    bench.context.gate.directory = directory
+    client = bench.client()
+    client.send(request(bench.key, path))
+    identity = bench.identities[bench.key]
+    assert (directory.asked, client.statuses) == ([identity.record.id], [])
+    directory.answer(identity if found == "identity" else found)
+    assert client.statuses == [404 if path == "/nowhere" else 400]
+    assert last_check(bench) == check
+
+
+@pytest.mark.parametrize("path", ["/nowhere", "/a b"], ids=["404", "400"])
+def test_a_fault_stays_the_answer(bench: ProxyBench, path: str) -> None:
+    """Also beyond the limit on failed authentications, as without a key."""
+    bench.use_limiter(PromptLimiter(allowed=False))
+    for key in (bench.unknown_key(), bench.add_key(status="suspended"), bench.key):
+        client = bench.client()
+        client.send(request(key, path))
+        assert client.statuses == [404 if path == "/nowhere" else 400]
+
+
+def test_only_its_address_is_reported_for_a_faulty_request_with_two_keys(bench: ProxyBench) -> None:
+    """Two keys that differ are none, in a head that can be read as in one that cannot."""
+    other = bench.add_key()
+    for line in (b"GET /nowhere HTTP/1.1", b"GET /a b HTTP/1.1"):
+        client = bench.client()
+        client.send(
+            b"%b\r\nHost: x\r\nAuthorization: Bearer %b\r\napiKey: %b\r\n\r\n"
+            % (line, bench.key.encode(), other.encode())
+        )
+        assert last_check(bench) == (*FAILED, 0)
 
 
 @pytest.mark.parametrize(("allowed", "status"), [(True, 200), (False, 429), (None, 503)])
@@ -332,3 +439,51 @@ def test_a_client_that_does_not_wait(bench: ProxyBench, waits_for: str) -> None:
     assert bench.asked() is None
     assert client.statuses == []
     assert bench.metrics.inflight == 0
+
+
+MAINTENANCE = """
+routes:
+  api:  {match: "* /api/**", upstream: api, plan_limits: false, rate: 1/day}
+  live: {match: GET /live, upstream: api, auth: none, maintenance: false}
+  open: {match: GET /open, upstream: api, auth: none}
+  page: {match: GET /page, upstream: api, auth: none, cors: {origins: ["https://a.test"]}}
+maintenance: {message: Back soon., retry_after: 90s, allow: [192.0.2.0/24]}
+trusted_proxies: [127.0.0.1]
+"""
+
+
+async def test_maintenance(start: Start) -> None:
+    """503 at no cost, with the limits of the key; the gateway's paths and other routes stay."""
+    bench = await start(files={"routes": MAINTENANCE})
+    async with await bench.connect() as wire:
+        for target, headers in (("/api/x", bench.auth), ("/open", []), ("/api/x", [])):
+            for method in ("GET", "HEAD", "POST"):
+                if target == "/open" and method == "POST":
+                    continue
+                response = await wire.request(method, target, headers)
+                assert (response.status, response["Retry-After"]) == (503, "90")
+                if method != "HEAD":
+                    assert response.json()["message"] == "Back soon."
+                    assert response.json()["code"] == "MAINTENANCE"
+                assert (response["X-RateLimit-Limit"] == "1") is bool(headers)
+        for target, status in (("/live", 200), ("/health", 200), ("/nowhere", 404)):
+            assert (await wire.request("GET", target)).status == status
+        assert (await wire.request("GET", "/v1/auth/verify", bench.auth)).status == 200
+        asked = [("Origin", "https://a.test"), ("Access-Control-Request-Method", "GET")]
+        assert (await wire.request("OPTIONS", "/page", asked)).status == 204
+        page = await wire.request("GET", "/page", [("Origin", "https://a.test")])
+        assert (page.status, page["Access-Control-Allow-Origin"]) == (503, "https://a.test")
+    assert bench.gateway.metrics._refusals[("maintenance",)] == 9
+
+
+async def test_maintenance_admits_some(start: Start) -> None:
+    """As always: with the limits of the route, also for requests with a body."""
+    bench = await start(files={"routes": MAINTENANCE})
+    inside = ("X-Forwarded-For", "192.0.2.7")
+    async with await bench.connect() as wire:
+        for status in (200, 429):
+            response = await wire.request("POST", "/api/x", [*bench.auth, inside], b"x")
+            assert response.status == status
+        outside = [*bench.auth, ("X-Forwarded-For", "192.0.3.7")]
+        assert (await wire.request("POST", "/api/x", outside, b"x")).status == 503
+        assert (await wire.request("GET", "/api/x", [inside])).status == 401

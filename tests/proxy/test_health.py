@@ -18,6 +18,7 @@ from tests.kit.pools import (
     pools_for,
     refused,
     server_of,
+    target_of,
 )
 from tests.kit.upstream import Exchange, ScriptedUpstream, echo, reply
 from tests.proxy.conftest import Start
@@ -54,6 +55,11 @@ async def test_a_health_check(start: Start) -> None:
         (seen, *_) = [one for one in upstream.requests if one.target.startswith("/up")]
         assert (seen.method, seen.target) == ("GET", "/up?deep=1")
         assert seen.maybe("Host") == server.authority
+        named = replace(server, asked="api.internal")
+        bench.gateway._context.pools.use(policy_of(Upstream("api", (named,), health=RULE)))
+        await eventually(
+            lambda: upstream.requests[-1].maybe("Host") == "api.internal", "it gets its Host"
+        )
         await bench.gateway.stop()
         assert not bench.gateway._context.pools._by_server
 
@@ -96,7 +102,7 @@ async def test_what_is_unhealthy(
             await eventually(lambda: not pool.health.passes, "it is unhealthy")
             assert await refused(pools) is UPSTREAM_UNHEALTHY
             exchange = FakeExchange()
-            pools.connect_afresh("api", exchange)  # type: ignore[arg-type]
+            pools.connect_afresh("api", exchange, None)  # type: ignore[arg-type]
             assert await exchange.outcome() is UPSTREAM_UNHEALTHY
             assert words in caplog.text
             # Without the check, the server is healthy.
@@ -109,7 +115,7 @@ async def test_an_unreachable_server_is_unhealthy() -> None:
     async with ScriptedUpstream(reply(204)) as upstream:
         both = Upstream("api", (closed_server(), server_of(upstream)), health=RULE)
         async with pools_for(policy_of(both), below=lambda below: 0) as pools:
-            refusing = pools._by_server["api", closed_server()]
+            refusing = pools._by_server["api", target_of(closed_server())]
             await eventually(lambda: not refusing.health.passes, "it is unhealthy")
             for _ in range(3):
                 assert (await ask(pools)).pool.server == server_of(upstream)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.domain.policy import Bounds
-from tests.kit.proxy import Client, ProxyBench, policy_of, proxy_bench, request
+from tests.kit.proxy import Client, PromptLimiter, ProxyBench, policy_of, proxy_bench, request
 
 #: A policy without the paths that are requested here.
 OTHER = "routes: {other: {match: GET /other, upstream: api}}\n"
@@ -114,7 +115,9 @@ IN_DOUBT_NO_LONGER = [
     (b"GET /\r\n", 400),
     (LINE + b"Host: x\n", 400),
     (LINE + HOST + b"\n", 400),
-    (b"x" * (MOST_LINE + 1), 414),
+    (b"x" * (MOST_LINE + 1) + b"\n", 414),
+    (b"x" * (MOST_LINE + 1) + b"\r\nX: a\r\n\r\n", 414),
+    (b"x" * (MOST_LINE + BOUNDS.headers_bytes + 1), 414),
     (LINE + b"y" * (BOUNDS.headers_bytes + 1), 431),
 ]
 
@@ -129,6 +132,91 @@ def test_a_fault_is_answered_at_once(bench: ProxyBench, data: bytes, status: int
     client.send(data[-1:])
     assert client.statuses == [status]
     assert is_over(client)
+
+
+def test_a_long_line_waits_for_its_fields(bench: ProxyBench) -> None:
+    """They have the key whose limits are reported; after the deadline it is 414 without them."""
+    client = bench.client()
+    client.send(b"GET /" + b"x" * MOST_LINE)
+    client.send(b" HTTP/1.1\r\nHost: x\r\nX: y")
+    assert client.statuses == []
+    client.connection.check_deadline(client.connection.deadline)
+    assert client.statuses == [414]
+    assert is_over(client)
+
+
+def test_a_long_line_is_served_under_another_bound(bench: ProxyBench) -> None:
+    """A policy that was loaded meanwhile decides; nothing of it is kept for the next head."""
+    client = bench.client()
+    line = b"GET /api/" + b"x" * MOST_LINE
+    client.send(line)
+    bench.use(replace(policy_of(), bounds=replace(BOUNDS, url_bytes=2 * BOUNDS.url_bytes)))
+    client.send(b" HTTP/1.1\r\n" + HOST + b"apiKey: " + bench.key.encode() + b"\r\n\r\n")
+    bench.answer()
+    assert client.statuses == [200]
+    client.send(LINE + b"X")
+    client.connection.check_deadline(client.connection.deadline)
+    assert client.statuses == [200, 408]
+
+
+#: Heads that are refused, with {} for the key's line; the status; are the key's limits reported?
+REFUSED: list[tuple[str, bytes, int, bool]] = [
+    ("url", b"GET /" + b"x" * MOST_LINE + b" HTTP/1.1\r\nHost: x\r\n{}\r\n", 414, True),
+    ("url of 30 KiB", b"GET /" + b"x" * 30_000 + b" HTTP/1.1\r\n{}\r\n", 414, True),
+    ("url of 50 KiB", b"GET /" + b"x" * 50_000 + b" HTTP/1.1\r\n{}\r\n", 414, False),
+    ("segments", b"GET " + b"/a" * 200 + b" HTTP/1.1\r\nHost: x\r\n{}\r\n", 414, True),
+    ("too much", LINE + HOST + b"{}X: " + b"y" * BOUNDS.headers_bytes + b"\r\n\r\n", 431, True),
+    ("too much first", LINE + b"X: " + b"y" * 50_000 + b"\r\n{}\r\n", 431, False),
+    ("too many", LINE + HOST + b"X: y\r\n" * 200 + b"{}\r\n", 431, True),
+    ("two keys", LINE + b"apiKey: x\r\n{}Host : x\r\n\r\n", 400, False),
+    ("no host", LINE + b"{}\r\n", 400, True),
+    ("a bad field", LINE + HOST + b"{}X y\r\n\r\n", 400, True),
+    ("a bad field first", LINE + HOST + b"X y\r\n{}\r\n", 400, True),
+    ("a bare LF", LINE + HOST + b"X: y\n{}\r\n", 400, False),
+    ("a bare LF after it", LINE + HOST + b"{}X: y\n\r\n", 400, True),
+    ("in the body", LINE + b"\r\n{}\r\n\r\n", 400, False),
+    ("two lengths", LINE + HOST + b"{}" + b"Content-Length: 1\r\n" * 2 + b"\r\n", 400, True),
+    ("a coding", LINE + HOST + b"{}Transfer-Encoding: gzip, chunked\r\n\r\n", 501, True),
+    ("expects", LINE + HOST + b"Expect: a\r\n{}\r\n", 417, True),
+    ("length", LINE + HOST + b"{}Content-Length: 99999999\r\n\r\n", 413, True),
+    ("version", b"GET / HTTP/2.0\r\n{}\r\n", 505, True),
+    ("no target", b"GET\r\n{}\r\n", 400, True),
+    ("method", b"TRACE /api/x HTTP/1.1\r\nHost: x\r\n{}\r\n", 405, True),
+]
+CARRIED = [b"apiKey: %b\r\n", b"authorization: bearer %b \r\n", b"APIKEY:\t%b\t\r\n"]
+
+
+@pytest.mark.parametrize(
+    ("head", "status", "is_read"), [row[1:] for row in REFUSED], ids=[row[0] for row in REFUSED]
+)
+@pytest.mark.parametrize("lines", CARRIED)
+def test_the_limits_of_a_refused_head(
+    bench: ProxyBench, head: bytes, status: int, is_read: bool, lines: bytes
+) -> None:
+    """They are the plan's if a valid key was received in it, and nothing is counted."""
+    key = bench.key.encode()
+    carried = lines.replace(b"%b", key)
+    client = talk(bench, [head.replace(b"{}", carried)])
+    assert client.statuses == [status]
+    limiter = bench.context.gate.limiter
+    assert isinstance(limiter, PromptLimiter)
+    assert limiter.last is not None
+    assert limiter.last.limits[0].name == ("plan" if is_read else "failed_auth")
+    assert limiter.last.cost == 0
+
+
+def test_the_limits_of_a_head_that_is_late(bench: ProxyBench) -> None:
+    """A key that has arrived is read; one that is cut off is not."""
+    limiter = bench.context.gate.limiter
+    assert isinstance(limiter, PromptLimiter)
+    line = b"apiKey: " + bench.key.encode()
+    for received, name in ((line + b"\r\n", "plan"), (line, "failed_auth")):
+        client = bench.client()
+        client.send(LINE + received)
+        client.connection.check_deadline(client.connection.deadline)
+        assert client.statuses == [408]
+        assert limiter.last is not None
+        assert limiter.last.limits[0].name == name
 
 
 def test_a_line_is_read_once(bench: ProxyBench, monkeypatch: pytest.MonkeyPatch) -> None:

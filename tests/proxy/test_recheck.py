@@ -47,7 +47,9 @@ class Stream:
     def __init__(self, record: KeyRecord = RECORD) -> None:
         self.directory = Directory()
         self.now_us = NOW
-        self.gate = SimpleNamespace(directory=self.directory, clock_us=lambda: self.now_us)
+        self.gate = SimpleNamespace(
+            directory=self.directory, clock_us=lambda: self.now_us, has_address_rules=False
+        )
         self.ended: list[str] = []
         self.identity = Identity(record, Account("acme"))
         self.exchange = cast(
@@ -99,6 +101,7 @@ def test_a_key_expires_by_the_stores_time() -> None:
         ({"expires_us": NOW}, ["key_expired"]),
         ({"status": "revoked"}, ["key_revoked"]),
         ({"status": "suspended"}, ["key_suspended"]),
+        ({"account_status": "suspended"}, ["account_suspended"]),
         ({"environment": "staging"}, ["key_environment"]),
         ({"digest": bytes(32)}, ["key_unknown"]),
         ({"networks": (parse_network("10.0.0.0/8"),)}, ["ip_not_allowed"]),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -148,3 +149,57 @@ async def test_a_websocket_has_a_date(start: Start) -> None:
         head = await wire.read_head()
         assert head.status == 101
         assert head["Date"]
+
+
+PAGES = LIMITED + '  own: {match: GET /own, upstream: api, auth: none, cors: {origins: ["*"]}}\n'
+BROWSER = "text/html,application/xhtml+xml,application/xml;q=0.9,*/*;q=0.8"
+
+
+async def test_error_pages(start: Start, tmp_path: Path) -> None:
+    """By Accept, also for HEAD and for a repeated 429, each with its own id; not for JSON-RPC."""
+    folder = tmp_path / "policies"
+    folder.mkdir()
+    (folder / "e.html").write_text("<h1>{status}</h1>{message} {request_id}, {request_id}")
+    (folder / "e.json").write_text('{"is": "{code}", "wait": {retry_after}}')
+    setting = "error_pages: {html: e.html, json: e.json}\n"
+    bench = await start(files={"routes": PAGES, "e": setting})
+    async with await bench.connect() as wire:
+        for target in ("/api/x", "/mcp"):
+            await wire.request("GET", target, bench.auth)
+        for number in (1, 2, 33):
+            headers = [*bench.auth, ("X-Request-Id", f"id-{number}")]
+            for target, status in (("/api/x", 429), ("/nowhere", 404)):
+                page = await wire.request("GET", target, [*headers, ("Accept", BROWSER)])
+                assert (page.status, page["Vary"]) == (status, "Accept")
+                assert page["Content-Type"] == "text/html; charset=utf-8"
+                assert page.body.startswith(b"<h1>%d</h1>" % status)
+                assert page.body.endswith(f" id-{number}, id-{number}".encode())
+                bare = await wire.request("HEAD", target, [*headers, ("Accept", BROWSER)])
+                assert bare["Content-Length"] == page["Content-Length"]
+                script = await wire.request("GET", target, headers)
+                assert script["Content-Type"] == "application/json"
+                assert script["Vary"] == "Accept"
+                assert script.json()["is"] in ("rate_limit_exceeded", "NOT_FOUND")
+                assert (script.json()["wait"] is None) is (status == 404)
+            rpc = await wire.request("GET", "/mcp", [*headers, ("Accept", BROWSER)])
+            assert (rpc.json()["jsonrpc"], rpc.all("Vary")) == ("2.0", [])
+
+
+async def test_accept_in_several_lines(start: Start, tmp_path: Path) -> None:
+    """They are one list (RFC 9110, 5.3); a long one, or an unreadable head, gets JSON."""
+    folder = tmp_path / "policies"
+    folder.mkdir()
+    (folder / "e.html").write_text("page")
+    bench = await start(files={"e": "error_pages: {html: e.html}\n"})
+    long = ",".join(f"text/x{number};q=0.5" for number in range(450)) + ",text/html"
+    cases = [
+        ([("Accept", "text/html"), ("accept", "*/*;q=0.1")], b"page"),
+        ([("Accept", long)], b"{"),
+        ([("Accept", "text/html" * 900)], b"{"),
+        ([], b"{"),
+    ]
+    async with await bench.connect() as wire:
+        for headers, body in cases:
+            assert (await wire.request("GET", "/nowhere", headers)).body.startswith(body)
+        await wire.send(b"GET /x HTTP/1.1\r\nHost: x\r\nAccept: text/html\r\n y\r\n\r\n")
+        assert (await wire.read_response()).body.startswith(b"{")

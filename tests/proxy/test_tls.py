@@ -58,6 +58,21 @@ class Upper(asyncio.BufferedProtocol):
         self.lost = exc
 
 
+class Preamble(Upper):
+    """Has "hi:" precede the handshake; refuses any other beginning."""
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.seen: list[bytes] = []
+        transport.expect_preamble(self.read)
+
+    def read(self, data: bytes) -> int:
+        self.seen.append(data)
+        if not b"hi:".startswith(data[:3]):
+            self.transport.abort()
+        return 3 if data[:3] == b"hi:" else 0
+
+
 class Peer:
     """The other end: OpenSSL alone, and the socket that leads to it."""
 
@@ -188,6 +203,41 @@ def test_bytes_pass_both_ways(client: Peer, upper: Upper, piece: int) -> None:
     assert (bytes(upper.data), client.read()) == (b"a request", b"an answer")
     assert upper.transport.get_extra_info("ssl_object").version() == client.tls.version()
     assert upper.transport.get_extra_info("peername") == PEER
+
+
+@pytest.mark.parametrize("piece", [READ_BYTES, 2, 1])
+@pytest.mark.parametrize("together", [True, False])
+def test_a_preamble_before_the_handshake(made: Certificate, piece: int, together: bool) -> None:
+    """It is read, however it is split; TLS begins with the byte after it, also in the same read."""
+    upper = Preamble()
+    begun: list[str] = []
+    transport = TlsTransport(server_context(made), upper, begins=lambda: begun.append("tls"))
+    peer = Peer(client_context(made.ca), transport, is_server=False)
+    if together:
+        with contextlib.suppress(ssl.SSLWantReadError):
+            peer.tls.do_handshake()
+        peer.deliver(b"hi:" + peer._outgoing.read(), piece)
+    else:
+        peer.deliver(b"hi:", piece)
+        assert (begun, transport.held_bytes()) == ([], 0)
+    peer.shake(piece)
+    peer.send(b"a request", piece)
+    upper.transport.write(b"an answer")
+    assert (bytes(upper.data), peer.read()) == (b"a request", b"an answer")
+    assert begun == ["tls"]
+    assert all(len(seen) <= 3 for seen in upper.seen) or together
+
+
+def test_another_beginning_than_the_preamble(made: Certificate) -> None:
+    """The protocol ends it, before TLS takes any memory."""
+    upper = Preamble()
+    transport = TlsTransport(server_context(made), upper, begins=pytest.fail)
+    peer = Peer(client_context(made.ca), transport, is_server=False)
+    peer.deliver(b"\x16\x03\x01")
+    assert peer.socket.ended == "abort"
+    assert transport._tls is None
+    transport.connection_lost(None)
+    assert upper.log == ["made", "lost"]
 
 
 def test_what_is_longer_than_a_record(client: Peer, upper: Upper) -> None:

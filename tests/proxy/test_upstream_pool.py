@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import errno
+from dataclasses import replace
 from math import inf
 from typing import Any
 
 import pytest
 
-from gateway.domain.policy import Ejection, Server, Upstream
+from gateway.domain.policy import Balance, Ejection, Server, Upstream
 from gateway.errors import UPSTREAM_BUSY, UPSTREAM_UNREACHABLE
 from gateway.proxy.server_pool import MOST_AGE_S, ServerPool
 from gateway.proxy.upstream_connection import UpstreamConnection
@@ -24,15 +25,18 @@ from tests.kit.pools import (
     pools_for,
     refused,
     server_of,
+    target_of,
 )
 from tests.kit.upstream import Exchange, ScriptedUpstream, echo, reply
-from tests.kit.wire import build_request
+from tests.kit.wire import bearer, build_request
 from tests.proxy.conftest import Bench, Start
 
 
 def prefer_first(bench: Bench) -> None:
     """Choose the first of two servers while neither is busy."""
-    bench.gateway._context.pools._upstreams["api"]._below = lambda below: 0
+    servers = bench.gateway._context.pools._upstreams["api"]
+    servers._below = lambda below: 0
+    servers.health_changed()
 
 
 # -- choosing --------------------------------------------------------------------------------------
@@ -127,6 +131,44 @@ async def test_a_burst_is_limited() -> None:
                 pools.serve(exchange.upstream, exchange)  # type: ignore[arg-type]
             outcomes = [await exchange.outcome() for exchange in exchanges]
             assert outcomes == [UPSTREAM_UNREACHABLE, UPSTREAM_UNREACHABLE, UPSTREAM_BUSY]
+
+
+async def test_weights_and_rules(start: Start) -> None:
+    """Over sockets: three servers get exactly their turns; a hash keeps a key at one server."""
+    async with ScriptedUpstream() as one, ScriptedUpstream() as two, ScriptedUpstream() as three:
+        each = (one, two, three)
+        weighted = tuple(
+            replace(server_of(at), weight=n) for at, n in zip(each, (5, 3, 2), strict=True)
+        )
+        turns = Upstream("api", weighted, balance=Balance("round_robin"))
+        bench = await start(upstreams={"api": turns})
+        async with await bench.connect() as wire:
+            for _ in range(40):
+                assert (await wire.request("GET", "/api/x", bench.auth)).status == 200
+            assert [len(at.requests) for at in each] == [20, 12, 8]
+        bench = await start(upstreams={"api": replace(turns, balance=Balance("hash", "key"))})
+        keys = [bench.auth, bearer(await bench.mint()), bearer(await bench.mint())]
+        for at in each:
+            at.requests.clear()
+        for key in keys:
+            async with await bench.connect() as wire, await bench.connect() as other:
+                before = [len(at.requests) for at in each]
+                for connection in (wire, other) * 3:
+                    assert (await connection.request("GET", "/api/x", key)).status == 200
+                grown = [len(at.requests) - n for at, n in zip(each, before, strict=True)]
+                assert sorted(grown) == [0, 0, 6]
+
+
+async def test_a_changed_weight_keeps_connections() -> None:
+    """A rollout changes weights again and again: connections and health stay."""
+    async with ScriptedUpstream() as upstream:
+        server = server_of(upstream)
+        async with pools_for(policy_of(Upstream("api", (server,)))) as pools:
+            connection = await ask(pools)
+            connection.finish(reusable=True)
+            pools.use(policy_of(Upstream("api", (replace(server, weight=7),))))
+            assert await ask(pools) is connection
+            assert connection.pool.weight == 7  # type: ignore[attr-defined]
 
 
 # -- failures and recovery -------------------------------------------------------------------------
@@ -243,14 +285,16 @@ async def test_the_last_server_is_always_tried(start: Start) -> None:
             assert (await wire.request("GET", "/api/x", bench.auth)).status == 200
 
 
-async def test_local_errors_are_no_failures() -> None:
+async def test_local_errors_are_no_failures(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without free descriptors, no server counts as failed."""
 
-    async def lacking(host: str, port: int) -> list[str]:
+    async def lacking(*_: object) -> None:
         raise OSError(errno.EMFILE, "Too many open files")
 
-    upstream = Upstream("api", (closed_server(), Server("http", "b.test", 1)), ejection=Ejection(1))
-    async with pools_for(policy_of(upstream), resolve=lacking) as pools:
+    monkeypatch.setattr(ServerPool, "dial", lacking)
+    other = Server("http", "127.0.0.2", 1)
+    upstream = Upstream("api", (closed_server(), other), ejection=Ejection(1))
+    async with pools_for(policy_of(upstream)) as pools:
         assert await refused(pools) is UPSTREAM_UNREACHABLE
         assert all(pool.health.is_healthy for pool in pools._by_server.values())
 
@@ -260,7 +304,7 @@ async def test_a_connection_that_closes_at_once(monkeypatch: pytest.MonkeyPatch)
     async with ScriptedUpstream() as greeter, ScriptedUpstream() as good:
         upstream = Upstream("api", (server_of(greeter), server_of(good)), ejection=Ejection(1))
         async with pools_for(policy_of(upstream), below=lambda below: 0) as pools:
-            pool = pools._by_server["api", server_of(greeter)]
+            pool = pools._by_server["api", target_of(server_of(greeter))]
             dial = pool.dial
 
             async def greeted(*arguments: Any) -> Any:
@@ -338,36 +382,35 @@ async def test_servers_come_and_go() -> None:
             pools.use(policy_of())
             assert await refused(pools) is UPSTREAM_UNREACHABLE
             exchange = FakeExchange()
-            pools.connect_afresh("api", exchange)  # type: ignore[arg-type]
+            pools.connect_afresh("api", exchange, None)  # type: ignore[arg-type]
             assert await exchange.outcome() is UPSTREAM_UNREACHABLE
 
 
-async def test_a_client_that_left_while_it_was_connected() -> None:
+async def test_a_client_that_left_while_it_was_connected(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """The connection is kept for the next; if it fails, no other server is tried."""
     asked = asyncio.Event()
     go_on = asyncio.Event()
+    dial = ServerPool.dial
 
-    async def slow(host: str, port: int) -> list[str]:
+    async def slow(pool: ServerPool, *arguments: Any) -> Any:
         asked.set()
         await go_on.wait()
-        if host == "down.test":
-            raise OSError("no such host")
-        return ["127.0.0.1"]
+        return await dial(pool, *arguments)
 
+    monkeypatch.setattr(ServerPool, "dial", slow)
     async with ScriptedUpstream() as upstream:
-        good = Upstream("api", (Server("http", "up.test", upstream.port),))
-        bad = Upstream("bad", (Server("http", "down.test", 1), server_of(upstream)))
-        policy = policy_of(good, bad)
-        async with pools_for(policy, resolve=slow, below=lambda below: 0) as pools:
+        good = Upstream("api", (server_of(upstream),))
+        bad = Upstream("bad", (closed_server(), server_of(upstream)))
+        async with pools_for(policy_of(good, bad), below=lambda below: 0) as pools:
             exchanges = [FakeExchange("api"), FakeExchange("bad")]
             for exchange in exchanges:
                 pools.serve(exchange.upstream, exchange)  # type: ignore[arg-type]
                 exchange.is_over = True
             await asyncio.wait_for(asked.wait(), 20)
             go_on.set()
-            by_server = pools._by_server
-            await eventually(
-                lambda: not any(pool.busy for pool in by_server.values()), "all have ended"
-            )
-            assert [len(pool.idle) for pool in by_server.values()] == [1, 0, 0]
+            found = pools._by_server.values()
+            await eventually(lambda: not any(pool.busy for pool in found), "all have ended")
+            assert [len(pool.idle) for pool in found] == [1, 0, 0]
             assert not any(exchange.answered.done() for exchange in exchanges)

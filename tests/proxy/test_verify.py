@@ -130,15 +130,30 @@ async def test_the_whole_answer(bench: Bench) -> None:
     assert rows[:3] == [
         {
             **{"name": "plan", "route": None, "kind": "rate", "limit": 60, "burst": 100},
-            **{"window_seconds": 60, "per": "key", "mode": "enforce", "remaining": 59},
+            **{
+                "window_seconds": 60,
+                "period": None,
+                "time_zone": None,
+                "per": "key",
+                "mode": "enforce",
+                "remaining": 59,
+            },
         },
         {
             **{"name": "search", "route": "search", "kind": "rate", "limit": 30, "burst": None},
-            **{"window_seconds": 60, "per": "key", "mode": "enforce", "remaining": 29},
+            **{
+                "window_seconds": 60,
+                "period": None,
+                "time_zone": None,
+                "per": "key",
+                "mode": "enforce",
+                "remaining": 29,
+            },
         },
         {
             **{"name": "held", "route": "mcp", "kind": "concurrency", "limit": 5, "burst": None},
-            **{"window_seconds": None, "per": "key", "mode": "shadow", "remaining": 5},
+            **{"window_seconds": None, "period": None, "time_zone": None},
+            **{"per": "key", "mode": "shadow", "remaining": 5},
         },
     ]
     assert 0 < rows[3]["reset_after"] <= 86_400
@@ -248,7 +263,7 @@ async def test_many_routes_are_read_in_one_turn(start: Start) -> None:
     for _ in range(5):
         await ask(bench, await bench.mint())
     assert verified._met is walked
-    assert list(walked) == ["enterprise"]
+    assert list(walked) == [("enterprise", 1)]
 
 
 async def test_concurrent_requests_share_a_check(bench: Bench) -> None:

@@ -46,7 +46,7 @@ async def pair(tmp_path: Path) -> AsyncIterator[Pair]:
     sockets = bind("127.0.0.1", 0, 2)
     settings = Settings(policies, admin=None, store=StoreAddress("memory"), worker=(0, 2))
     copies = tuple(tuple(one.dup() for one in each) for each in sockets)
-    gateway = Gateway(settings, init=WorkerInit(copies, policy, None, lambda _: None))
+    gateway = Gateway(settings, init=WorkerInit(copies, policy, None, lambda *_: None))
     await gateway.start()
     yield Pair(sockets, gateway)
     await gateway.stop()
@@ -72,7 +72,7 @@ async def test_released_clients_are_left_to_their_worker(pair: Pair) -> None:
     copies = tuple(tuple(one.dup() for one in each) for each in pair.sockets)
     async with AsyncExitStack() as stack:
         policy = load(settings.policies)
-        owner = Gateway(settings, init=WorkerInit(copies, policy, None, lambda _: None))
+        owner = Gateway(settings, init=WorkerInit(copies, policy, None, lambda *_: None))
         await owner.start()
         stack.push_async_callback(owner.stop)
         answers = await pair.ask(24)

@@ -54,19 +54,19 @@ async def test_a_file_that_changes_is_read_anew(
     scene.made.ca.write_bytes(scene.made.ca.read_bytes() * 2)
     await scene.until_used(1)
     assert scene.used == [scene.policy]
-    assert f"upstream CA certificates loaded: {scene.made.ca}" in caplog.text
+    assert f"upstream certificates loaded: {scene.made.ca}" in caplog.text
 
 
 async def test_a_bad_file_is_refused(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
     """It is logged once; the previous authorities stay, and a corrected file is loaded."""
     good = scene.made.ca.read_bytes()
     scene.made.ca.write_text("no certificate")
-    await eventually(lambda: "upstream CA reload failed" in caplog.text, "it is said")
+    await eventually(lambda: "upstream certificates reload failed" in caplog.text, "it is said")
     assert str(scene.made.ca) in caplog.text
     assert scene.used == []
     scene.made.ca.write_bytes(good)
     await scene.until_used(1)
-    assert caplog.text.count("upstream CA reload failed") == 1
+    assert caplog.text.count("upstream certificates reload failed") == 1
 
 
 async def test_a_named_pipe_is_refused(scene: Scene, caplog: pytest.LogCaptureFixture) -> None:
@@ -89,3 +89,22 @@ async def test_another_policy_has_other_files(scene: Scene, tmp_path: Path) -> N
     other.ca.write_bytes(other.ca.read_bytes() * 2)
     await scene.until_used(2)
     assert scene.used == [scene.policy] * 2
+
+
+async def test_a_client_certificate(
+    scene: Scene, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its files are watched as well; while a new one has the old key, the previous pair stays."""
+    caplog.set_level("INFO")
+    made = make_certificate(tmp_path / "client", ["gateway"])
+    client = f"client_certificate: {made.certificate}, client_key: {made.key}"
+    text = scene.upstreams(scene.made).replace(", ca", f", {client}, ca")
+    scene.policy = load(write(scene.folder, upstreams=text))
+    await scene.until_used(1)
+    other = make_certificate(tmp_path / "other", ["gateway"])
+    made.certificate.write_bytes(other.certificate.read_bytes())
+    await eventually(lambda: "KEY_VALUES_MISMATCH" in caplog.text, "it is said")
+    assert str(made.key) in caplog.text
+    assert len(scene.used) == 1
+    made.key.write_bytes(other.key.read_bytes())
+    await scene.until_used(2)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from gateway.policies.faults import PolicyFaults
 from gateway.policies.load import load
 from gateway.runtime import policy_watch as watch_module
 from gateway.runtime.file_watch import Signature
-from gateway.runtime.policy_watch import PolicyWatch, look_at
+from gateway.runtime.policy_watch import MOST_LOGGED, PolicyWatch, log_warnings, look_at
 from tests.kit.eventually import eventually
 from tests.policies.folder import PLANS, write
 
@@ -43,10 +44,10 @@ class Heard:
         """Wait until the folder was checked this many times more."""
         looked = 0
 
-        def counted(folder: Path) -> Signature:
+        def counted(folder: Path, used: Iterable[str]) -> Signature:
             nonlocal looked
             looked += 1
-            return look_at(folder)
+            return look_at(folder, used)
 
         with monkeypatch.context() as patch:
             patch.setattr(watch_module, "look_at", counted)
@@ -245,3 +246,97 @@ def test_a_signature_of_nothing(tmp_path: Path) -> None:
     assert look_at(tmp_path / "none") == ()
     (tmp_path / "x.yaml").symlink_to("nowhere")
     assert look_at(tmp_path) == ()
+
+
+async def test_a_plan_that_is_gone(tmp_path: Path) -> None:
+    """Keys keep a plan that the files no longer have, until the files have it again."""
+    heard = Heard(write(tmp_path, plans=f"{PLANS}  gold: {{rate: 9/day}}\n"))
+    watching = asyncio.create_task(heard.watch.run())
+    gold = heard.watch.policy.plans["gold"]
+    write(tmp_path, plans=PLANS)
+    heard.watch.reload_now()
+    await heard.until(1)
+    assert (heard.watch.policy.plan("gold"), "gold" in heard.watch.policy.plans) == (gold, False)
+    write(tmp_path, plans=FASTER)
+    heard.watch.reload_now()
+    await heard.until(2)
+    assert heard.watch.policy.plan("gold") == gold
+    write(tmp_path, plans=f"{PLANS}  basic: {{rate: 8/day, was: gold}}\n")
+    heard.watch.reload_now()
+    await heard.until(3)
+    assert not heard.watch.policy.kept_plans
+    assert heard.watch.policy.plan("gold") == heard.watch.policy.plans["basic"]
+    watching.cancel()
+    await asyncio.wait([watching])
+
+
+def test_warnings_are_logged_up_to_a_number(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Each is a line; of very many, one line says how many more there are."""
+    policy = load(write(tmp_path))
+    log_warnings(policy)
+    assert caplog.messages == []
+    log_warnings(replace(policy, warnings=("routes.yaml:3: routes.a: found x, expected y",)))
+    assert caplog.messages == ["policy warning: routes.yaml:3: routes.a: found x, expected y"]
+    caplog.clear()
+    log_warnings(replace(policy, warnings=("w",) * (MOST_LOGGED + 5)))
+    assert len(caplog.messages) == MOST_LOGGED + 1
+    assert caplog.messages[-1] == "policy warning: 5 more, see gateway validate"
+
+
+async def test_lists_of_addresses_are_reloaded(tmp_path: Path) -> None:
+    """A changed file of addresses is loaded although the policy files are the same; a faulty one is
+    refused, and loaded once it is mended, or exists.
+    """
+    blocked = tmp_path / "blocked.txt"
+    blocked.write_text("192.0.2.1\n")
+    folder = tmp_path / "policies"
+    folder.mkdir()
+    access = "access: {deny_file: ../blocked.txt}\n"
+    async with watching(write(folder, gateway=access)) as heard:
+
+        def denied() -> int:
+            (access,) = heard.watch.policy.access_lists
+            return len(access.deny or ())
+
+        await heard.until(0)
+        first = heard.watch.policy.hash
+        blocked.write_text("192.0.2.1\n198.51.100.0/24\n")
+        await heard.until(1)
+        assert (denied(), heard.watch.policy.hash) == (2, first)
+        for fault in ("192.0.2.300\n", None):
+            seen = len(heard.events)
+            if fault is None:
+                blocked.unlink()
+            else:
+                blocked.write_text(fault)
+            await heard.until(seen + 1)
+            assert isinstance(heard.events[-1], PolicyFaults)
+            assert denied() == 2
+            blocked.write_text("192.0.2.1\n198.51.100.0/24\n")
+            await heard.until(seen + 2)
+            assert heard.events[-1] is heard.watch.policy
+
+
+async def test_pages_are_reloaded(tmp_path: Path) -> None:
+    """So are files that are sent to clients: of error pages and static answers."""
+    folder = tmp_path / "policies"
+    (folder / "pages").mkdir(parents=True)
+    for name in ("error.html", "robots.txt"):
+        (folder / "pages" / name).write_text("one")
+    pages = "error_pages: {html: pages/error.html}\n"
+    routes = (
+        'routes:\n  robots: {match: "GET /robots.txt", auth: none, '
+        "respond: {status: 200, file: pages/robots.txt}}\n"
+    )
+    async with watching(write(folder, gateway=pages, routes=routes)) as heard:
+        for number, name in enumerate(("error.html", "robots.txt"), 1):
+            (folder / "pages" / name).write_text("another")
+            await heard.until(number)
+        policy = heard.watch.policy
+        answer = policy.routes["robots"].respond
+        assert answer is not None
+        assert answer.body == b"another"
+        assert policy.error_pages is not None
+        assert policy.error_pages.html == b"another"

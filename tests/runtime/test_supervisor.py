@@ -33,7 +33,7 @@ async def test_the_load_time_of_a_policy_is_the_first_workers(
     supervisor._loaded = Loaded(first, 1, tmp_path)
     for now_us, policy in ((2, first), (3, replace(first, hash="other")), (4, first), (5, first)):
         monkeypatch.setattr("gateway.runtime.supervisor._now_us", lambda now_us=now_us: now_us)
-        supervisor._use(policy)
+        supervisor._use(policy, False)
         seen = supervisor._loaded
         assert seen.policy.hash == policy.hash
         assert seen.at_us == {2: 1, 3: 3, 4: 4, 5: 4}[now_us]

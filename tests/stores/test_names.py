@@ -19,6 +19,7 @@ MADE: list[tuple[Callable[..., str], tuple[object, ...]]] = [
     (names.reset_name, ("gw:limit:{acme}:key:a:plan:rate:60000000",)),
     (names.foreign_audit_name, (1, "a")),
     (names.warned_name, (80, "a")),
+    (names.policy_name, ("{a}b",)),
     (names.usage_name, ("key:{x}",)),
     (names.busiest_name, ("minute", 1)),
     (names.usage_writer_name, ("a",)),

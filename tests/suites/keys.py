@@ -12,7 +12,7 @@ from gateway.domain.key_format import ID_ALPHABET
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import Limit
 from gateway.domain.networks import parse_network
-from gateway.domain.ports import KeyChanged, KeyFilter, KeyTaken, MadeBefore
+from gateway.domain.ports import KeyChanged, KeyCount, KeyFilter, KeyTaken, MadeBefore
 
 NOW = 1_800_000_000_123_456
 
@@ -145,7 +145,7 @@ class KeyStoreSuite:
 
     async def test_all_of_an_account_is_kept(self, store):
         """An account is read with its plan, services and values."""
-        account = Account("acme", ("edr",), "pro", FULL.limits)
+        account = Account("acme", ("edr",), "pro", FULL.limits, 15, "suspended")
         await store.put_account(account)
         assert await store.account("acme") == account
         assert await store.accounts() == [account]
@@ -166,6 +166,42 @@ class KeyStoreSuite:
         with pytest.raises(KeyChanged):
             await store.replace_account(first, Account("acme"))
         assert await store.account("acme") == second
+
+    async def test_removing_an_account_compares(self, store):
+        """An account is deleted only if it is still the expected one; also if it is gone already.
+
+        Its keys stay as they are.
+        """
+        first, second = Account("acme", ("edr",)), Account("acme", plan="pro")
+        await store.add(plain_key())
+        await store.put_account(Account("zeta"))
+        await store.put_account(second)
+        with pytest.raises(KeyChanged):
+            await store.remove_account(first)
+        assert await store.account("acme") == second
+        for _ in range(2):  # twice: as if the first answer had been lost
+            await store.remove_account(second)
+        assert await store.account("acme") is None
+        assert await store.account_names() == ["zeta"]
+        assert await store.records() == [plain_key()]
+        await store.replace_account(None, first)
+        assert await store.account_names() == ["acme", "zeta"]
+
+    async def test_keys_are_counted_by_account(self, store):
+        """Every account that a key has is counted, with or without a record."""
+        assert await store.key_counts() == {}
+        await store.put_account(Account("zeta"))
+        for number in range(1_001):
+            await store.add(plain_key(nth_id(number), name=FULL.name))
+        await store.add(plain_key(nth_id(2_000), account="beta", status="revoked"))
+        own = nth_id(3_000)
+        await store.add(plain_key(own, account=own, status="suspended"))
+        await store.add(plain_key(nth_id(3_001), account=own, lineage=own))
+        assert await store.key_counts() == {
+            "acme": KeyCount(1_001, is_own=False),
+            "beta": KeyCount(revoked=1, is_own=False),
+            own: KeyCount(2),
+        }
 
     async def test_only_one_of_many_makes_an_account(self, store):
         """Of several creations of the same account, one succeeds."""
@@ -230,9 +266,17 @@ class KeyStoreSuite:
             (KeyFilter(status="suspended", now_us=NOW), "d"),
             (KeyFilter(status="revoked", now_us=NOW), "c"),
             (KeyFilter(status="nonsense"), ""),
-            (KeyFilter(plan="free"), "fed"),
-            (KeyFilter(plan="pro"), "ca"),  # the one of its own, the other its account's
-            (KeyFilter(plan=""), "b"),
+            (KeyFilter(plans=frozenset({"free"})), "fed"),
+            (
+                KeyFilter(plans=frozenset({"pro"})),
+                "ca",
+            ),  # the one of its own, the other its account's
+            (KeyFilter(plans=frozenset({""})), "b"),
+            (KeyFilter(plans=frozenset({"pro", ""})), "cba"),
+            (KeyFilter(plans=frozenset()), ""),
+            (KeyFilter(other_plans=frozenset()), "fedcba"),
+            (KeyFilter(other_plans=frozenset({"free"})), "cba"),
+            (KeyFilter(other_plans=frozenset({"", "pro"})), "fed"),
             (KeyFilter(account="acme"), "fca"),
             (KeyFilter(environment="staging"), "f"),
             (KeyFilter(environment="stag"), ""),
@@ -242,8 +286,15 @@ class KeyStoreSuite:
             (KeyFilter(text="\"QUOTED\" 'name'\\"), "d"),
             (KeyFilter(text="k"), "e"),  # of the name: lower case of the Kelvin sign
             (KeyFilter(text="status"), ""),
+            (KeyFilter(scope="a:read"), "fb"),
+            (KeyFilter(scope="a"), ""),
+            (KeyFilter(scope="a:read", account="acme"), "f"),
+            (KeyFilter(expires_before_us=NOW), "ec"),
+            (KeyFilter(expires_before_us=NOW + 1), "eca"),
+            (KeyFilter(expires_before_us=NOW + 1, status="expired", now_us=NOW), "ea"),
+            (KeyFilter(expires_before_us=0), ""),
             (KeyFilter(text=""), "fedcba"),
-            (KeyFilter(text="a", plan="pro", account="acme", status="revoked"), "c"),
+            (KeyFilter(text="a", plans=frozenset({"pro"}), account="acme", status="revoked"), "c"),
         ],
     )
     async def test_filters(self, store, wanted, expected):
@@ -251,11 +302,14 @@ class KeyStoreSuite:
         await store.put_account(Account("acme", plan="pro"))
         fields = {
             "a": {"plan": "", "expires_us": NOW},
-            "b": {"plan": "", "account": "zeta", "expires_us": NOW + 1},
+            "b": {
+                **{"plan": "", "account": "zeta", "expires_us": NOW + 1},
+                "scopes": ("a:read", "b:read"),
+            },
             "c": {"plan": "pro", "status": "revoked", "expires_us": 1},
             "d": {"name": FULL.name, "account": "zeta", "status": "suspended"},
             "e": {"name": "\u212a", "account": "zeta", "expires_us": 1},
-            "f": {"environment": "staging", "limits": FULL.limits},
+            "f": {"environment": "staging", "limits": FULL.limits, "scopes": ("a:read",)},
         }
         for age, (letter, values) in enumerate(fields.items()):
             await store.add(plain_key(letter * 12, created_us=age, **values))

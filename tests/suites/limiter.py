@@ -10,14 +10,16 @@ import gzip
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Protocol
+from zoneinfo import ZoneInfo
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.domain.limits import LEASE_US, UNITS_US, Check, Decision, Limit
+from gateway.domain.limits import LEASE_US, PERIODS_US, Check, Decision, Limit
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 START_US = 1_767_292_772_747_369
@@ -206,26 +208,89 @@ class HeldCount:
         return 1_000_000
 
 
+@dataclass
+class PeriodCount:
+    """A quota whose periods differ in length: counted by the local dates on which they begin."""
+
+    limit: Limit
+    #: The end of the period in which something was counted last, and how much.
+    ends: int = 0
+    counted: int = 0
+
+    def look(self, now: int) -> None:
+        if self.ends <= now:
+            self.counted = 0
+        self.ends = self.end(now)
+
+    def end(self, now: int) -> int:
+        """The next moment at which a period begins, tried hour by hour, then exactly."""
+        zone = ZoneInfo(self.limit.zone)
+        hour_us = 3_600_000_000
+        first = now
+        while self.period(first // 1_000_000, zone) == self.period(now // 1_000_000, zone):
+            first += hour_us
+        low, high = (first - hour_us) // 1_000_000, first // 1_000_000
+        while high - low > 1:
+            middle = (low + high) // 2
+            is_same = self.period(middle, zone) == self.period(now // 1_000_000, zone)
+            low, high = (middle, high) if is_same else (low, middle)
+        return high * 1_000_000
+
+    def period(self, at_s: int, zone: ZoneInfo) -> object:
+        local = datetime.fromtimestamp(at_s, zone)
+        if self.limit.unit == "hour":
+            # Clocks are put back by a whole hour, and show that hour twice.
+            return (at_s + int((local.utcoffset() or timedelta()).total_seconds()) % 3600) // 3600
+        if self.limit.unit == "day":
+            return local.date()
+        if self.limit.unit == "week":
+            return local.isocalendar()[:2]
+        # Days in advance of the month's beginning belong to the month before.
+        day, month = local.day, local.year * 12 + local.month
+        last = (local.replace(day=28) + timedelta(days=4)).replace(day=1) - timedelta(days=1)
+        return month if day >= min(self.limit.month_day, last.day) else month - 1
+
+    def admits(self, _now: int, cost: int) -> bool:
+        return self.counted + cost <= self.limit.amount
+
+    def admit(self, _now: int, cost: int, _number: int) -> None:
+        self.counted += cost
+
+    def remaining(self, _now: int) -> int:
+        return max(0, self.limit.amount - self.counted)
+
+    def reset(self, now: int) -> int:
+        return self.ends - now
+
+    def retry(self, now: int, cost: int) -> float:
+        return self.reset(now) if cost <= self.limit.amount else float("inf")
+
+
+def count_of(limit: Limit) -> Recount | PeriodCount | HeldCount:
+    if limit.kind == "concurrency":
+        return HeldCount(limit)
+    return Recount(limit) if limit.calendar is None else PeriodCount(limit)
+
+
 def recount(
     limits: Sequence[Limit], steps: Sequence[Step], ends: Ends | None = None
 ) -> Iterator[dict[str, Any]]:
-    counts = [
-        HeldCount(limit) if limit.kind == "concurrency" else Recount(limit) for limit in limits
-    ]
-    yield from recount_with(counts, steps, ends)
+    yield from recount_with([count_of(limit) for limit in limits], steps, ends)
 
 
 def recount_changes(parts: Sequence[Part]) -> Iterator[dict[str, Any]]:
     """A limit with the same counter continues with its counts."""
-    kept: dict[str, Recount] = {}
+    kept: dict[str, Recount | PeriodCount | HeldCount] = {}
     for limits, taken in parts:
         for limit in limits:
-            kept.setdefault(limit.counter, Recount(limit)).limit = limit
+            kept.setdefault(limit.counter, count_of(limit)).limit = limit
         yield from recount_with([kept[limit.counter] for limit in limits], taken)
 
 
 def recount_with(
-    counts: Sequence[Recount | HeldCount], steps: Sequence[Step], ends: Ends | None = None
+    counts: Sequence[Recount | PeriodCount | HeldCount],
+    steps: Sequence[Step],
+    ends: Ends | None = None,
 ) -> Iterator[dict[str, Any]]:
     limits = [count.limit for count in counts]
     for turn, (now, cost) in enumerate(steps):
@@ -351,6 +416,28 @@ def changed(draw: st.DrawFn, of: Limit) -> Limit:
     return replace(other, shadow=of.shadow)
 
 
+@st.composite
+def dated(draw: st.DrawFn) -> tuple[tuple[Limit, ...], list[Step]]:
+    """Quotas whose periods differ in length, and steps at and around the ends of their periods."""
+    of: list[Limit] = [draw(limit())] if draw(st.booleans()) else []
+    zones = ("UTC", "Europe/Berlin", "America/Santiago", "Asia/Kolkata", "America/Havana")
+    for name in ("weekly", "monthly")[: draw(st.integers(1, 2))]:
+        window_us = PERIODS_US[draw(st.sampled_from(("hour", "day", "week", "month", "month")))]
+        plain = Limit(name, "quota", draw(st.integers(1, 9)), window_us, shadow=draw(st.booleans()))
+        day = draw(st.sampled_from((1, 2, 15, 28, 29, 30, 31)))
+        of.append(replace(plain, zone=draw(st.sampled_from(zones)), month_day=day))
+    now_us = START_US + draw(st.integers(0, 3 * 366 * 24)) * 3_600_000_000
+    taken: list[Step] = []
+    for _ in range(draw(st.integers(1, 30))):
+        calendar = draw(st.sampled_from([x.calendar for x in of]))
+        leap = draw(st.sampled_from((0, 0, 1, 3_600_000_000, 86_400_000_000)))
+        if calendar is not None and draw(st.booleans()):
+            leap = calendar.bounds(now_us).end - now_us + draw(st.integers(-1, 1))
+        now_us += leap
+        taken.append((now_us, draw(st.sampled_from((1, 1, 1, 2, 3, 0, 12)))))
+    return tuple(of), taken
+
+
 def vectors(name: str) -> list[dict[str, Any]]:
     with gzip.open(VECTORS / f"{name}.jsonl.gz", "rt", encoding="utf-8") as file:
         return [json.loads(line) for line in file]
@@ -367,15 +454,10 @@ def assert_as_recorded(of: Sequence[Limit], decision: Decision, wanted: dict[str
     assert abs((decision.retry_us or 0) - (retry_us or 0)) <= 1_000
 
 
-def recorded_changes() -> list[dict[str, Any]]:
-    """Weeks and months are not periods yet."""
-    return [case for case in vectors("limiter-changes") if case["case"] != "change-periods/idle"]
-
-
 def read_limit(written: dict[str, Any]) -> Limit:
     kind = "rate" if "rate" in written else "quota"
     amount, _, unit = written[kind].partition("/")
-    return Limit(written["name"], kind, int(amount), UNITS_US[unit], written.get("burst"))
+    return Limit(written["name"], kind, int(amount), PERIODS_US[unit], written.get("burst"))
 
 
 #: The fixture only hands over a limiter; each example counts under names of its own. The same test
@@ -403,7 +485,7 @@ class LimiterSuite:
         for (_, _, wanted), decision in zip(case["steps"], decisions, strict=True):
             assert_as_recorded(of, decision, wanted)
 
-    @pytest.mark.parametrize("case", recorded_changes(), ids=lambda case: case["case"])
+    @pytest.mark.parametrize("case", vectors("limiter-changes"), ids=lambda case: case["case"])
     def test_recorded_changes(self, rig: Rig, case: dict[str, Any]) -> None:
         """So does each step of a trace in which the values of its limits change."""
         of = tuple(map(read_limit, case["limits"]))
@@ -485,6 +567,26 @@ class LimiterSuite:
             assert in_time.allowed
             break
 
+    @given(trace=leased(), values=limit("plan:candidate"), at=st.integers(0, 3))
+    @examples
+    def test_a_candidate_changes_nothing(
+        self, rig: Rig, trace: tuple[tuple[Limit, ...], list[Step], Ends], values: Limit, at: int
+    ) -> None:
+        """With or without candidates, the other limits decide the same and report the same."""
+        of, taken, ends = trace
+        place = min(at, len(of) - 1) + 1
+        tried = replace(values, shadow=True, is_candidate=True)
+        with_it = replay(rig, (*of[:place], tried, *of[place:]), taken, ends)
+        for plain, decision in zip(replay(rig, of, taken, ends), with_it, strict=True):
+            low, high = decision.refusing & ((1 << place) - 1), decision.refusing >> (place + 1)
+            assert plain == replace(
+                decision,
+                governing=decision.governing - (decision.governing > place),
+                standings=(*decision.standings[:place], *decision.standings[place + 1 :]),
+                refusing=low | high << place,
+            )
+            assert decision.governing != place
+
     @given(trace=traces(back=True))
     @examples
     def test_reset(self, rig: Rig, trace: tuple[tuple[Limit, ...], list[Step]]) -> None:
@@ -494,6 +596,46 @@ class LimiterSuite:
         rested_us = taken[-1][0] + max(standing.reset_us for standing in last.standings)
         rested = replay(rig, of, [*taken, (rested_us, 0)])[-1]
         assert [standing.remaining for standing in rested.standings] == [x.amount for x in of]
+
+    @given(trace=dated())
+    @examples
+    def test_periods_recounted(self, rig: Rig, trace: tuple[tuple[Limit, ...], list[Step]]) -> None:
+        """Quotas per week and month, in time zones and from a day, are decided as by a recount."""
+        answers = [as_figures(decision) for decision in replay(rig, *trace)]
+        assert answers == list(recount(*trace))
+
+    def test_months(self, rig: Rig) -> None:
+        """A month from the 31st ends on the last day of a short one, at 0:00 in the zone."""
+        billed = Limit("m", "quota", 2, PERIODS_US["month"], zone="Europe/Berlin", month_day=31)
+        zone = ZoneInfo("Europe/Berlin")
+        begins = [datetime(2026, 1, 31, tzinfo=zone), datetime(2026, 2, 28, tzinfo=zone)]
+        first_us, second_us = (round(one.timestamp()) * 1_000_000 for one in begins)
+        asked = [(first_us, 2), (second_us - 1, 1), (second_us, 2), (second_us, 1)]
+        decisions = replay(rig, (billed,), asked)
+        assert [decision.allowed for decision in decisions] == [True, False, True, False]
+        assert [decision.retry_us for decision in decisions] == [
+            *(None, 1, None),
+            # To March 31, across the day on which the clocks are put forward.
+            (31 * 24 - 1) * 3_600_000_000,
+        ]
+
+    def test_another_billing_day(self, rig: Rig) -> None:
+        """Another billing day changes when a period ends, and keeps what was counted in it."""
+        zoned = Limit("m", "quota", 9, PERIODS_US["month"], billing=True, month_day=15)
+        day_us, jan_20 = 86_400_000_000, 1_768_867_200_000_000
+        check = rig.fresh((zoned,))
+        days = {day: Check((replace(zoned, month_day=day),), check.counters) for day in (1, 15, 25)}
+        first, sooner, later, renewed = rig.ask(
+            [
+                (jan_20, days[15].at_cost(4)),
+                (jan_20, days[25]),
+                (jan_20, days[1]),
+                (jan_20 + 12 * day_us, days[1]),
+            ]
+        )
+        assert [one.remaining for one in (first, sooner, later, renewed)] == [5, 4, 3, 8]
+        ends = [(one.reset_us // day_us) for one in (first, sooner, later, renewed)]
+        assert ends == [26, 5, 12, 28]
 
     @given(trace=leased(back=True))
     @examples

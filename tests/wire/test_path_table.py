@@ -22,7 +22,7 @@ SHIPPED = Path(__file__).parents[2] / "policies"
 
 GUARDED = {
     "search": ("GET", "/api/search/x"),
-    "batch": ("POST", "/api/y/batch"),
+    "batch": ("POST", "/api/v1/y/batch"),
     "webhook-test": ("POST", "/api/webhooks/test"),
     "connectors": ("GET", "/v1/connectors"),
 }
@@ -239,7 +239,7 @@ def guarded(method: str, path: tuple[str, ...]) -> str | None:
         return "connectors"
     if method == "POST" and path == ("api", "webhooks", "test"):
         return "webhook-test"
-    if method == "POST" and len(path) == 3 and path[0] == "api" and path[2] == "batch":
+    if method == "POST" and len(path) > 1 and path[0] == "api" and path[-1] == "batch":
         return "batch"
     return None
 

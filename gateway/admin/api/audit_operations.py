@@ -65,7 +65,7 @@ OPERATIONS: Final = (
                 "query",
                 {
                     "type": "string",
-                    "pattern": "^(?:(?:key|account):)?[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
+                    "pattern": "^(?:(?:key|account|policy):)?[A-Za-z0-9][A-Za-z0-9._-]{0,63}$",
                     "example": "account:acme",
                 },
                 "What was changed, such as key:7h3k9m2p4q6r or account:acme.",

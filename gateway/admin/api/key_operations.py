@@ -15,14 +15,14 @@ from gateway.admin.api.operations import (
     Success,
     listed,
 )
-from gateway.domain import key_format
+from gateway.domain import key_format, patterns
 from gateway.domain.keys import KeyRecord
 from gateway.domain.ports import KeyFilter
 from gateway.manage.forms import read_overlap_us
 from gateway.manage.keys import KeyView
 from gateway.manage.limits import now_as_json
 from gateway.manage.problems import Fault, Invalid
-from gateway.manage.reading import found, read_fields
+from gateway.manage.reading import found, read_before_us, read_fields
 from gateway.manage.usage_reports import read_window, report_as_json
 from gateway.manage.views import key_as_json, moment, recorded, version_of
 
@@ -40,7 +40,12 @@ _FILTERS: Final = (
         {"type": "string", "enum": ["valid", "suspended", "revoked", "expired"]},
         "A status: valid, suspended, revoked or expired.",
     ),
-    Parameter("plan", "query", {"type": "string", "pattern": given.NAME_PATTERN}, "A plan's name."),
+    Parameter(
+        "plan",
+        "query",
+        {"type": "string", "pattern": given.NAME_PATTERN},
+        "A plan's name, or an earlier one of it: keys may have either.",
+    ),
     Parameter(
         "account",
         "query",
@@ -54,6 +59,17 @@ _FILTERS: Final = (
         "The name of an environment.",
     ),
     Parameter(
+        "scope",
+        "query",
+        {"type": "string", "pattern": f"^{patterns.SCOPE}$"},
+        "A scope that the key has.",
+    ),
+    given.text(
+        "expires_before",
+        "A date, an RFC 3339 time, or a duration from now: keys that expire before; expired ones "
+        "too.",
+    ),
+    Parameter(
         "after",
         "query",
         {"type": "string", "pattern": given.KEY_ID_PATTERN},
@@ -64,13 +80,15 @@ _FILTERS: Final = (
 
 
 async def _list(call: Call) -> Reply:
-    query = call.query
+    query, before = call.query, call.query["expires_before"]
     wanted = KeyFilter(
         text=query["text"] or None,
         status=query["status"],
-        plan=query["plan"],
+        plans=None if query["plan"] is None else frozenset({query["plan"]}),
         account=query["account"],
         environment=query["environment"],
+        scope=query["scope"],
+        expires_before_us=None if before is None else read_before_us(call.now_us, before),
     )
     page = await call.management.keys.page(wanted, query["after"], query["count"])
     return listed([_as_json(call, view) for view in page.keys], page.next)

@@ -20,7 +20,7 @@ from gateway.admin.api.schema_parts import (
     taken,
 )
 from gateway.domain import key_format, patterns
-from gateway.domain.limits import KINDS
+from gateway.domain.limits import KINDS, PERIODS_US
 
 _LIST_OF_SCOPES: Final = {
     "type": "array",
@@ -118,6 +118,47 @@ _NEW_KEY_EXAMPLE: Final = {
     "ip_ranges": ["192.0.2.0/24"],
     "expires": "90d",
 }
+_LIMIT: Final = {
+    "name": {**TEXT, "examples": ["plan"]},
+    "route": {
+        "type": ["string", "null"],
+        "description": "The first route that has the limit; null: it is the plan's limit.",
+    },
+    "kind": {"enum": list(KINDS)},
+    "limit": {"type": "integer", "minimum": 1, "examples": [600]},
+    "burst": {"type": ["integer", "null"], "examples": [1000]},
+    "window_seconds": {
+        "type": ["integer", "null"],
+        "minimum": 1,
+        "description": "null for a concurrency limit.",
+        "examples": [60],
+    },
+    "period": {
+        "enum": [*PERIODS_US, None],
+        "description": "The calendar period of a quota; else null.",
+    },
+    "time_zone": {
+        "type": ["string", "null"],
+        "description": "Of a quota's period; else null.",
+    },
+    "per": {"enum": ["key", "account"]},
+    "mode": {
+        "enum": ["enforce", "shadow"],
+        "description": "shadow: it counts but never refuses.",
+    },
+    "routes": {**TEXTS, "description": "All routes that have the limit."},
+}
+_STANDING: Final = {
+    "remaining": {**COUNT, "examples": [594]},
+    "reset_after": {
+        **COUNT,
+        "description": "Seconds until all of the limit is available again, rounded up.",
+        "examples": [6],
+    },
+}
+_MAYBE_STANDING: Final = {
+    name: {**schema, "type": ["integer", "null"]} for name, schema in _STANDING.items()
+}
 KEY_SCHEMAS: Final = {
     "Key": answered(_KEY),
     "MadeKey": answered({**_KEY, "key": _SECRET}),
@@ -157,37 +198,10 @@ KEY_SCHEMAS: Final = {
         examples=[{"overlap": "24h"}],
     ),
     "KeyList": list_of("Key"),
-    "Limit": answered(
-        {
-            "name": {**TEXT, "examples": ["plan"]},
-            "route": {
-                "type": ["string", "null"],
-                "description": "The first route that has the limit; null: it is the plan's limit.",
-            },
-            "kind": {"enum": list(KINDS)},
-            "limit": {"type": "integer", "minimum": 1, "examples": [600]},
-            "burst": {"type": ["integer", "null"], "examples": [1000]},
-            "window_seconds": {
-                "type": ["integer", "null"],
-                "minimum": 1,
-                "description": "null for a concurrency limit.",
-                "examples": [60],
-            },
-            "per": {"enum": ["key", "account"]},
-            "mode": {
-                "enum": ["enforce", "shadow"],
-                "description": "shadow: it counts but never refuses.",
-            },
-            "routes": {**TEXTS, "description": "All routes that have the limit."},
-            "remaining": {**COUNT, "examples": [594]},
-            "reset_after": {
-                **COUNT,
-                "description": "Seconds until all of the limit is available again, rounded up.",
-                "examples": [6],
-            },
-        }
-    ),
+    "Limit": answered({**_LIMIT, **_STANDING}),
     "LimitList": list_of("Limit"),
+    "AccountLimit": answered({**_LIMIT, **_MAYBE_STANDING}),
+    "AccountLimitList": list_of("AccountLimit"),
 }
 
 # -- accounts --------------------------------------------------------------------------------------
@@ -200,9 +214,34 @@ _ACCOUNT: Final = {
         "maxItems": 256,
     },
     "limits": _OWN_LIMITS,
+    "billing_day": {
+        "type": "integer",
+        "minimum": 1,
+        "maximum": 31,
+        "description": "The day of the month on which quotas with `from: account` begin again; "
+        "the last day of months that do not have it. Default: 1.",
+    },
 }
 ACCOUNT_SCHEMAS: Final = {
-    "Account": answered({"name": NAME, **_ACCOUNT}),
+    "Account": answered(
+        {
+            "name": NAME,
+            "status": {
+                "enum": ["valid", "suspended"],
+                "description": "suspended: all of its keys are refused.",
+            },
+            **_ACCOUNT,
+            "implicit": {
+                "type": "boolean",
+                "description": "true: it has no record; it is only named by its keys.",
+            },
+            "keys": {
+                "type": ["integer", "null"],
+                "minimum": 0,
+                "description": "How many of its keys are not revoked; null: not counted.",
+            },
+        }
+    ),
     "AccountChange": taken(_ACCOUNT, examples=[{"plan": "pro", "services": ["ticketing"]}]),
     "AccountList": list_of("Account"),
 }

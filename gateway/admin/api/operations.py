@@ -93,7 +93,7 @@ class Operation:
     refusals: statuses beside those that every operation has
     """
 
-    method: Literal["GET", "POST", "PUT", "PATCH"]
+    method: Literal["GET", "POST", "PUT", "PATCH", "DELETE"]
     path: str
     name: str
     tag: str

@@ -15,27 +15,23 @@ _COUNT: Final = {"type": "integer", "minimum": 1, "maximum": 200}
 #: An id of a key: the part of it after the environment.
 KEY_ID_PATTERN: Final = f"^[{ID_ALPHABET}]{{12}}$"
 NAME_PATTERN: Final = f"^{NAME}$"
+HASH_PATTERN: Final = "^[0-9a-f]{16}$"
 
-KEY_ID: Final = Parameter(
-    "id",
-    "path",
-    {"type": "string", "pattern": KEY_ID_PATTERN, "example": "7h3k9m2p4q6r"},
-    "A key's id: 12 lower-case letters and digits.",
-    required=True,
+
+def _in_path(name: str, pattern: str, example: str, description: str) -> Parameter:
+    schema = {"type": "string", "pattern": pattern, "example": example}
+    return Parameter(name, "path", schema, description, required=True)
+
+
+KEY_ID: Final = _in_path(
+    "id", KEY_ID_PATTERN, "7h3k9m2p4q6r", "A key's id: 12 lower-case letters and digits."
 )
-ACCOUNT_NAME: Final = Parameter(
-    "name",
-    "path",
-    {"type": "string", "pattern": NAME_PATTERN, "example": "acme"},
-    "An account's name.",
-    required=True,
+ACCOUNT_NAME: Final = _in_path("name", NAME_PATTERN, "acme", "An account's name.")
+POLICY_HASH: Final = _in_path(
+    "hash", HASH_PATTERN, "0123456789abcdef", "The hash of a policy, as in the history."
 )
-LIMIT_NAME: Final = Parameter(
-    "name",
-    "path",
-    {"type": "string", "pattern": NAME_PATTERN, "example": "search"},
-    "A limit's name, as in the key's limits.",
-    required=True,
+LIMIT_NAME: Final = _in_path(
+    "name", NAME_PATTERN, "search", "A limit's name, as in the key's limits."
 )
 COUNT: Final = Parameter("count", "query", {**_COUNT, "default": 50}, "How many, up to 200.")
 BUSIEST_COUNT: Final = Parameter(

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from gateway.admin.api.parameters import NAME_PATTERN
+from gateway.admin.api.parameters import HASH_PATTERN, NAME_PATTERN
 
 EXAMPLE_ID: Final = "7h3k9m2p4q6r"
 MOMENT: Final = {"type": "string", "format": "date-time", "examples": ["2026-12-31T00:00:00Z"]}
@@ -19,14 +19,20 @@ MAYBE_NAME: Final = {**NAME, "type": ["string", "null"]}
 COUNT: Final = {"type": "integer", "minimum": 0}
 RATE: Final = {
     "type": "string",
-    "pattern": "^[0-9]{1,10}/(?:second|minute|hour|day)(?:,burst=[0-9]{1,10})?$",
-    "examples": ["300/minute,burst=500"],
+    "pattern": "^[0-9]{1,10}(?:/(?:second|minute|hour|day|week|month)(?:,burst=[0-9]{1,10})?)?$",
+    "description": "A rate, a quota, or a number of concurrent requests.",
+    "examples": ["300/minute,burst=500", "10000/month", "20"],
 }
 OUTCOMES: Final = {
     "type": "object",
     "description": "Requests by outcome: admitted, limited:LIMIT, refused:REASON, failed:REASON.",
     "additionalProperties": COUNT,
     "examples": [{"admitted": 120, "limited:search": 7, "refused:ip_not_allowed": 1}],
+}
+POLICY_HASH: Final = {
+    "type": "string",
+    "pattern": HASH_PATTERN,
+    "examples": ["0123456789abcdef"],
 }
 TEXT: Final = {"type": "string"}
 MAYBE_TEXT: Final = {"type": ["string", "null"]}

@@ -12,14 +12,18 @@ from gateway.admin.api.schema_parts import (
     MAYBE_TEXT,
     MOMENT,
     OUTCOMES,
+    POLICY_HASH,
     TEXT,
     TEXTS,
     answered,
     list_of,
     taken,
 )
+from gateway.domain.policy_history import CAUSES
 from gateway.domain.usage import WINDOWS
+from gateway.manage.policy_changes import LABELS
 from gateway.manage.usage_reports import GROUPS
+from gateway.observe.metrics import COMPARISONS
 
 # -- usage -----------------------------------------------------------------------------------------
 _USAGE: Final = {
@@ -74,6 +78,11 @@ _USAGE_SCHEMAS: Final = {
 }
 
 # -- policies --------------------------------------------------------------------------------------
+_COST: Final = {
+    **TEXT,
+    "description": "How many units a request counts, in words.",
+    "examples": ["5", "1 for each element of ids in the JSON body, at most 100"],
+}
 _POLICY_SCHEMAS: Final = {
     "Policies": answered(
         {
@@ -89,6 +98,7 @@ _POLICY_SCHEMAS: Final = {
                     {
                         "name": TEXT,
                         "limit": {**TEXT, "examples": ["60/minute, burst 100, per key"]},
+                        "limits": {**TEXTS, "description": "Its further limits."},
                         "routes": {"type": "object", "additionalProperties": TEXT},
                     }
                 ),
@@ -101,12 +111,28 @@ _POLICY_SCHEMAS: Final = {
                         "match": {**TEXT, "examples": ["GET /api/search/**"]},
                         "case_sensitive": {"type": "boolean"},
                         "encoded_slash": {"enum": ["refuse", "keep"]},
+                        "hosts": {**TEXTS, "description": "That it serves; empty: all."},
                         "where": {**TEXT, "description": "File and line."},
                         "upstream": TEXT,
                         "access": TEXT,
-                        "cost": COUNT,
+                        "cost": _COST,
                         "plan_limits": {"type": "boolean"},
                         "limits": TEXTS,
+                    }
+                ),
+            },
+            "candidates": {
+                "type": "array",
+                "description": "Limits with a candidate, and how many requests the two decided "
+                "alike or differently since this gateway's start.",
+                "items": answered(
+                    {
+                        "limit": TEXT,
+                        "of": {
+                            "type": "array",
+                            "items": answered({"where": TEXT, "enforced": TEXT, "candidate": TEXT}),
+                        },
+                        **dict.fromkeys(COMPARISONS, COUNT),
                     }
                 ),
             },
@@ -119,6 +145,55 @@ _POLICY_SCHEMAS: Final = {
                     "faults": TEXTS,
                 }
             ),
+        }
+    ),
+    "PolicyLoad": answered(
+        {
+            "time": MOMENT,
+            "hash": POLICY_HASH,
+            "previous": {
+                **MAYBE_TEXT,
+                "description": "The hash of the policy before it; null: not known.",
+            },
+            "cause": {"enum": list(CAUSES)},
+            "actor": {**MAYBE_TEXT, "description": "Who rolled back; null for other causes."},
+            "gateway": {**TEXT, "examples": ["web-1 0.0.0.0:8080"]},
+            "summary": {**TEXT, "description": "What has changed, in words."},
+        }
+    ),
+    "PolicyLoadList": list_of("PolicyLoad"),
+    "PolicyVersion": answered(
+        {
+            "hash": POLICY_HASH,
+            "texts": {
+                "type": "object",
+                "description": "File name to text.",
+                "additionalProperties": TEXT,
+            },
+        }
+    ),
+    "PolicyChanges": answered(
+        {
+            "old": POLICY_HASH,
+            "new": POLICY_HASH,
+            "changes": {
+                "type": "array",
+                "items": answered(
+                    {
+                        "effect": {"enum": list(LABELS), "description": "What it means."},
+                        "subject": {**TEXT, "examples": ["route:search"]},
+                        "before": {**MAYBE_TEXT, "description": "In words; null: there was none."},
+                        "after": MAYBE_TEXT,
+                        "request": {**MAYBE_TEXT, "examples": ["GET /api/search/x"]},
+                        "counters": {
+                            "enum": ["kept", "new", None],
+                            "description": "Of a limit: whether its counters continue.",
+                        },
+                        "plans": {**TEXTS, "description": "Those whose keys it is about."},
+                        "routes": {**TEXTS, "description": "Those that have the limit."},
+                    }
+                ),
+            },
         }
     ),
     "Question": taken(
@@ -139,6 +214,11 @@ _POLICY_SCHEMAS: Final = {
                 "pattern": "^[0-9A-Fa-f:.]{2,45}$",
                 "description": "The client's address; null: 127.0.0.1.",
             },
+            "host": {
+                "type": ["string", "null"],
+                "pattern": "^[!-~]{1,262}$",
+                "description": "The request's host; null: one that no route names.",
+            },
         },
         "method",
         "path",
@@ -150,11 +230,15 @@ _POLICY_SCHEMAS: Final = {
         "required": ["now"],
         "properties": {
             "request": TEXT,
+            "allow": {**TEXT, "description": "With 405: the methods that the path has."},
+            "host": TEXT,
             "path": {**TEXT, "description": "The path that is matched and forwarded."},
+            "forwarded": {**TEXT, "description": "The path that is forwarded, if another."},
             "route": TEXT,
+            "hosts": {**TEXT, "description": "That the route serves; where routes name hosts."},
             "upstream": TEXT,
             "access": TEXT,
-            "cost": COUNT,
+            "cost": _COST,
             "limits": {"type": ["object", "string"], "additionalProperties": TEXT},
             "key": TEXT,
             "remaining": {"type": "object", "additionalProperties": TEXT},

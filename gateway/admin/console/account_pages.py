@@ -1,4 +1,4 @@
-"""Accounts: their list, and the form of one."""
+"""Accounts: their list, the page of one with its form, and its buttons."""
 
 from __future__ import annotations
 
@@ -16,7 +16,10 @@ from gateway.admin.console.wording import CHANGED
 from gateway.admin.context import actor_of
 from gateway.domain.keys import Account
 from gateway.domain.patterns import NAME
-from gateway.manage.problems import Changed, Fault, Invalid, NotThere
+from gateway.domain.ports import KeyFilter
+from gateway.manage.account_removal import remove_account
+from gateway.manage.accounts import AccountView
+from gateway.manage.problems import Changed, Conflict, Fault, Invalid, NotThere
 from gateway.manage.views import account_as_json, version_of
 
 _NAME_WORDS = (
@@ -31,7 +34,7 @@ async def show_all(request: web.Request) -> web.StreamResponse:
         raise web.HTTPSeeOther(f"/console/accounts/{quote(opened)}")
     text = request.query.get("text", "").strip()
     found = await management_of(request).accounts.page(
-        request.query.get("after") or None, text=text or None
+        request.query.get("after") or None, text=text or None, implicit="named"
     )
     query = {"text": text, "after": found.next or ""}
     return page(
@@ -48,7 +51,7 @@ async def ask(request: web.Request) -> web.StreamResponse:
     """The form of an account; an empty one if it does not exist yet."""
     account = await _maybe_account(request)
     fields = forms.of_account(account) if account else {}
-    return _form(request, account, {**fields, "version": _version(account)})
+    return await _form(request, account, {**fields, "version": _version(account)})
 
 
 async def put(request: web.Request) -> web.StreamResponse:
@@ -66,12 +69,54 @@ async def put(request: web.Request) -> web.StreamResponse:
         )
     except Invalid as problem:
         account = await _maybe_account(request)
-        return _form(request, account, fields, faults=problem.faults, status=422)
+        return await _form(request, account, fields, faults=problem.faults, status=422)
     except Changed:
         account = await _maybe_account(request)
         fields["version"] = _version(account)
-        return _form(request, account, fields, notice=CHANGED, status=412)
+        return await _form(request, account, fields, notice=CHANGED, status=412)
     raise web.HTTPSeeOther(f"/console/accounts/{quote(name)}?done=saved")
+
+
+async def suspend(request: web.Request) -> web.StreamResponse:
+    name = request.match_info["name"]
+    await management_of(request).accounts.suspend(actor_of(request), name)
+    raise web.HTTPSeeOther(f"/console/accounts/{quote(name)}?done=account-suspended")
+
+
+async def resume(request: web.Request) -> web.StreamResponse:
+    name = request.match_info["name"]
+    await management_of(request).accounts.resume(actor_of(request), name)
+    raise web.HTTPSeeOther(f"/console/accounts/{quote(name)}?done=account-resumed")
+
+
+async def ask_delete(request: web.Request) -> web.StreamResponse:
+    """Deleting is final, so the user types the account's name."""
+    view = await management_of(request).accounts.view(request.match_info["name"])
+    return _delete_form(request, view, forms.Form({}, {}))
+
+
+async def delete(request: web.Request) -> web.StreamResponse:
+    """Delete the account, if its name was typed; with its keys, if that was chosen."""
+    management = management_of(request)
+    view = await management.accounts.view(request.match_info["name"])
+    fields = await typed(request)
+    if fields.get("name", "") != view.name:
+        fault = f"Found another name, expected {view.name}."
+        return _delete_form(request, view, forms.Form(fields, {"name": (fault,)}))
+    revokes = fields.get("revoke") == "yes"
+    try:
+        await remove_account(
+            management.accounts, management.keys, actor_of(request), view.name, revokes=revokes
+        )
+    except Conflict:
+        fault = "It has keys that are not revoked. Choose to revoke them, or do it before."
+        return _delete_form(request, view, forms.Form(fields, {"revoke": (fault,)}))
+    raise web.HTTPSeeOther("/console/accounts?done=account-deleted")
+
+
+def _delete_form(request: web.Request, view: AccountView, form: forms.Form) -> web.StreamResponse:
+    status = 422 if form.faults else 200
+    return page(request, "account_delete", status=status, form=form, view=view)
 
 
 async def _maybe_account(request: web.Request) -> Account | None:
@@ -89,7 +134,7 @@ def _version(account: Account | None) -> str:
     return version_of(account_as_json(account)) if account else ""
 
 
-def _form(
+async def _form(
     request: web.Request,
     account: Account | None,
     fields: Mapping[str, str],
@@ -98,7 +143,8 @@ def _form(
     notice: str = "",
     status: int = 200,
 ) -> web.StreamResponse:
-    management = management_of(request)
+    management, name = management_of(request), request.match_info["name"]
+    found = await management.keys.page(KeyFilter(account=name))
     own = account.limits if account else ()
     limits = forms.limit_names(management.policies.loaded().policy, own)
     shown = (*forms.ACCOUNT_FIELDS, *(f"{forms.LIMIT}{name}" for name in limits))
@@ -106,8 +152,12 @@ def _form(
         request,
         "account",
         status=status,
-        name=request.match_info["name"],
+        name=name,
+        account=account,
         is_new=account is None,
+        keys=found.keys,
+        more_keys=found.next is not None,
+        effective=await management.limits.of_account(name),
         form=forms.form(fields, faults, shown),
         notice=notice,
         plans=plan_names(management),

@@ -21,6 +21,9 @@ ACTIONS: Final = {
     "key.revoke": "key revoked",
     "account.set": "account set",
     "limit.reset": "limit reset",
+    "policy": "any change of policies",
+    "policy.load": "policy loaded",
+    "policy.rollback": "policy restored",
     "audit.trim": "old entries deleted",
     "audit.moved": "damaged log renamed",
 }

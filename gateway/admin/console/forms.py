@@ -73,10 +73,12 @@ NEW_KEY_FIELDS: Final = (*KEY_FIELDS, "account", "environment")
 
 
 def limit_names(policy: Policy | None, own: Iterable[str] = ()) -> tuple[str, ...]:
-    """The limits that can be overridden: the plan's, then the routes'; and those in `own`."""
+    """The limits that can be overridden: the plans', then the routes'; and those in `own`."""
     names = dict.fromkeys(("plan",))
+    for plan in policy.plans.values() if policy else ():
+        names.update(dict.fromkeys(limit.name for limit in plan.more))
     for route in policy.routes.values() if policy else ():
-        names.update(dict.fromkeys(limit.name for limit in route.limits if not limit.is_leased))
+        names.update(dict.fromkeys(limit.name for limit in route.limits))
     names.update(dict.fromkeys(own))
     return tuple(names)
 
@@ -153,7 +155,7 @@ def _limits(fields: Mapping[str, str]) -> dict[str, str]:
 
 # -- accounts --------------------------------------------------------------------------------------
 
-ACCOUNT_FIELDS: Final = ("plan", "services")
+ACCOUNT_FIELDS: Final = ("plan", "services", "billing_day")
 
 
 def account_change(fields: Mapping[str, str]) -> dict[str, object]:
@@ -162,7 +164,13 @@ def account_change(fields: Mapping[str, str]) -> dict[str, object]:
         "plan": fields.get("plan") or None,
         "services": re.findall(r"[^\s,]+", fields.get("services", "")),
         "limits": _limits(fields),
+        "billing_day": _day(fields.get("billing_day", "")),
     }
+
+
+def _day(text: str) -> object:
+    """A number if the text is one; else the text, which is then refused. "": the first."""
+    return int(text) if re.fullmatch("[0-9]{1,2}", text) else text or 1
 
 
 def of_account(account: Account) -> dict[str, str]:
@@ -170,5 +178,6 @@ def of_account(account: Account) -> dict[str, str]:
     return {
         "plan": account.plan,
         "services": "\n".join(account.services),
+        "billing_day": str(account.billing_day),
         **{f"{LIMIT}{name}": rate_words(limit) for name, limit in account.limits.items()},
     }

@@ -46,7 +46,7 @@ async def show_all(request: web.Request) -> web.StreamResponse:
     wanted = KeyFilter(
         text=given["text"] or None,
         status=given["status"] if given["status"] in STATUSES else None,
-        plan=given["plan"] or None,
+        plans=frozenset({given["plan"]}) if given["plan"] else None,
         account=given["account"] or None,
         environment=given["environment"] or None,
     )

@@ -12,6 +12,7 @@ from gateway.admin.console import (
     key_pages,
     overview_page,
     policies_page,
+    policy_version_page,
     warnings_page,
 )
 from gateway.admin.console import sign_in as signing
@@ -48,8 +49,13 @@ def add_console(app: web.Application) -> None:
             web.get("/console/accounts", account_pages.show_all),
             web.get("/console/accounts/{name}", account_pages.ask),
             web.post("/console/accounts/{name}", account_pages.put),
+            web.post("/console/accounts/{name}/suspend", account_pages.suspend),
+            web.post("/console/accounts/{name}/resume", account_pages.resume),
+            web.get("/console/accounts/{name}/delete", account_pages.ask_delete),
+            web.post("/console/accounts/{name}/delete", account_pages.delete),
             web.get("/console/policies", policies_page.show),
             web.post("/console/policies", policies_page.explain),
+            web.get("/console/policies/{policy:[0-9a-f]{16}}", policy_version_page.show),
             web.get("/console/warnings", warnings_page.show),
             web.get("/console/audit", audit_page.show),
         ]

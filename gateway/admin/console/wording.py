@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from gateway.domain.limits import KINDS, SECOND_US, UNITS_US, Limit
+from gateway.domain.limits import KINDS, SECOND_US, Limit
+from gateway.manage.words import period_words
 
 #: A status has a word and a shape, so that it can be recognised without colour.
 SHAPES: Final = {"valid": "●", "suspended": "◐", "expired": "○", "revoked": "✕"}
@@ -25,6 +26,9 @@ DONE: Final = {
     "suspended": "The key is suspended. Every gateway refuses it within a second.",
     "resumed": "The key is valid again.",
     "revoked": "The key is revoked. Every gateway refuses it within a second.",
+    "account-suspended": "The account is suspended. Its keys are refused within a second.",
+    "account-resumed": "The account is no longer suspended.",
+    "account-deleted": "The account is deleted.",
     "saved": "The changes are saved. Every gateway applies them within a second.",
     "reset": "The limit is reset.",
     "signed-out": "You are signed out.",
@@ -104,10 +108,10 @@ def limit_text(limit: Limit) -> str:
     """A limit in words: "60 a minute, burst 100", "10,000 a day (quota)"."""
     if limit.is_leased:
         return f"{number(limit.amount)} concurrent requests"
-    unit = next(name for name, width in UNITS_US.items() if width == limit.window_us)
     burst = f", burst {number(limit.burst)}" if limit.burst is not None else ""
     label = KINDS[limit.kind].label
-    return f"{number(limit.amount)} a {unit}{burst}{f' ({label})' if label else ''}"
+    words = f"{number(limit.amount)} a {limit.unit}{burst}{f' ({label})' if label else ''}"
+    return words + period_words(limit)
 
 
 @dataclass(frozen=True, slots=True)

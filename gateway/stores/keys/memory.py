@@ -10,7 +10,7 @@ from typing import Final
 from gateway.domain.identity import Absent, Identity
 from gateway.domain.keylife import is_wanted
 from gateway.domain.keys import Account, KeyRecord, with_account
-from gateway.domain.ports import ONCE_S, KeyChanged, KeyFilter, KeyTaken, MadeBefore
+from gateway.domain.ports import ONCE_S, KeyChanged, KeyCount, KeyFilter, KeyTaken, MadeBefore
 from gateway.stores.keys.cache import IdentityCache
 
 
@@ -107,6 +107,22 @@ class MemoryKeyStore:
     async def account_names(self) -> list[str]:
         """The names of all of them, in order."""
         return sorted(self._accounts)
+
+    async def remove_account(self, account: Account) -> None:
+        """Delete an account, if it is stored so now, or not at all. Raises KeyChanged."""
+        if self._accounts.get(account.name, account) != account:
+            raise KeyChanged(account.name)
+        if self._accounts.pop(account.name, None) and self.on_account is not None:
+            self.on_account(account.name)
+
+    async def key_counts(self) -> Mapping[str, KeyCount]:
+        """How many keys each account has, by its name; also accounts that have no record."""
+        found: dict[str, KeyCount] = {}
+        for record in self._records.values():
+            count = found.get(record.account, KeyCount())
+            is_own = record.account == record.lineage
+            found[record.account] = count.with_key(record.status == "revoked", is_own)
+        return found
 
     async def touch(self, key_ids: Iterable[str], now_us: int) -> None:
         """Note that these keys were used now."""

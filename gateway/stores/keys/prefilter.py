@@ -11,11 +11,17 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Final
+from typing import Final, NamedTuple
 
+from gateway.domain.keys import KeyRecord
+from gateway.domain.patterns import NAME
 from gateway.domain.ports import KeyFilter
 
 _expiry = re.compile(rb',"expires_us":(-?[0-9]{1,20}),').search
+_owner = re.compile(
+    rb'\{"account":"(%b)",.*,"lineage":"([^"\\]*)",.*,"status":"([a-z]*)",' % NAME.encode(),
+    re.DOTALL,
+).match
 #: The fields that a text is searched in (account, id, name): the bytes before and after each.
 _TEXTS: Final = (
     (b'{"account":"', b'","created_us":'),
@@ -32,20 +38,33 @@ class Prefilter:
         status = "valid" if wanted.status == "expired" else wanted.status
         exact = {"status": status, "account": wanted.account, "environment": wanted.environment}
         self._fields = [_field(name, value) for name, value in exact.items() if value is not None]
-        plan = wanted.plan
-        self._plans = () if plan is None else (_field("plan", plan), _field("plan", ""))
+        # A record without a plan has that of its account.
+        plans = None if wanted.plans is None else wanted.plans | {""}
+        self._plans = [_field("plan", plan) for plan in plans or ()]
+        others = (wanted.other_plans or frozenset()) - {""}
+        self._other_plans = [_field("plan", name) for name in others]
         self._expired = {"expired": True, "valid": False}.get(wanted.status or "")
         self._text = _written((wanted.text or "").lower())[1:-1]
-        self.is_selective = bool(self._fields or self._plans or self._text)
+        self._scope = b"" if wanted.scope is None else _written(wanted.scope)
+        narrowed = self._fields or self._plans or self._other_plans or self._text or self._scope
+        self.is_selective = bool(narrowed) or wanted.expires_before_us is not None
 
     def may_pass(self, content: bytes) -> bool:
         """Can the record match?"""
         return (
             all(field in content for field in self._fields)
             and (not self._plans or any(field in content for field in self._plans))
+            and not any(field in content for field in self._other_plans)
             and (self._expired is None or self._may_be_in_time(content))
             and (not self._text or self._may_have_text(content))
+            and (not self._scope or self._scope in content)
+            and (self.wanted.expires_before_us is None or self._may_expire_before(content))
         )
+
+    def _may_expire_before(self, content: bytes) -> bool:
+        found = _expiry(content)
+        assert self.wanted.expires_before_us is not None
+        return found is not None and int(found[1]) < self.wanted.expires_before_us
 
     def _may_be_in_time(self, content: bytes) -> bool:
         found = _expiry(content)
@@ -66,6 +85,29 @@ class Prefilter:
                 return True
             start = end
         return False
+
+
+class Owner(NamedTuple):
+    """Whose a key is. is_own: the account is the key's own, as none was given"""
+
+    account: str
+    is_revoked: bool
+    is_own: bool
+
+    @classmethod
+    def of(cls, record: KeyRecord) -> Owner:
+        """That of a record."""
+        is_own = record.account == record.lineage
+        return cls(record.account, record.status == "revoked", is_own)
+
+
+def owner_of(content: bytes) -> Owner | None:
+    """Whose a record is, without parsing it; None: it is not in the format of `records`."""
+    found = _owner(content)
+    if found is None:
+        return None
+    account, lineage, status = found.groups()
+    return Owner(account.decode("ascii"), status == b"revoked", account == lineage)
 
 
 def _field(name: str, value: str) -> bytes:

@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 
 from gateway.domain.key_format import is_environment, is_key_id
 from gateway.domain.keys import Account, KeyRecord
-from gateway.domain.limits import KINDS, MAX_AMOUNT, UNITS_US, Limit, build_rate
+from gateway.domain.limits import KINDS, MAX_AMOUNT, Limit, build_rate
 from gateway.domain.networks import parse_network
 from gateway.domain.patterns import LATEST_US, MOST_ENTRIES, is_per, is_scope, is_title, is_word
 from gateway.domain.ports import CorruptRecord
@@ -29,7 +29,7 @@ log = logging.getLogger("gateway")
 MOST_BYTES: Final = 128 * 1024
 
 _STATUSES: Final = ("valid", "suspended", "revoked")
-_WINDOWS_US: Final = frozenset(UNITS_US.values())
+_ACCOUNT_STATUSES: Final = ("valid", "suspended")
 #: What reading a foreign value can raise. RecursionError: JSON with thousands of levels.
 _UNREADABLE: Final = (ValueError, TypeError, KeyError, RecursionError)
 
@@ -49,8 +49,10 @@ def value_range(name: str) -> tuple[str, str, int, int]:
 
 def write_record(record: KeyRecord) -> bytes:
     """A record as JSON. One record always gives the same bytes: `replace` compares them."""
+    moved = {"moved_from": record.moved_from} if record.moved_from else {}
     return _dump(
         {
+            **moved,
             "id": record.id,
             "digest": record.digest.hex(),
             "name": record.name,
@@ -84,13 +86,17 @@ def read_record(key_id: str, content: bytes) -> KeyRecord:
 def write_account(account: Account) -> bytes:
     """An account as JSON. One account always gives the same bytes, as a record does.
 
-    Without plan and limits, the bytes are the same as in releases that had neither.
+    Without the fields after the services, the bytes are the same as in releases that had none.
     """
     written: dict[str, object] = {"name": account.name, "services": account.services}
     if account.plan:
         written["plan"] = account.plan
     if account.limits:
         written["limits"] = _write_limits(account.limits)
+    if account.billing_day != 1:
+        written["billing_day"] = account.billing_day
+    if account.status != "valid":
+        written["status"] = account.status
     return _dump(written)
 
 
@@ -104,6 +110,8 @@ def read_account(name: str, content: bytes) -> Account:
                 _each(found["services"], is_word),
                 _maybe_word(found.get("plan", "")),
                 _read_limits(found.get("limits", {})),
+                _integer(found.get("billing_day", 1), 1, 31),
+                _ACCOUNT_STATUSES[_ACCOUNT_STATUSES.index(found.get("status", "valid"))],
             )
     except _UNREADABLE:
         pass
@@ -171,6 +179,7 @@ def _read_record(found: Mapping[str, Any]) -> KeyRecord:
         expires_us=None if expires_us is None else _integer(expires_us, 0, LATEST_US),
         successor=None if successor is None else _key_id(successor),
         limits=_read_limits(found["limits"]),
+        moved_from=_maybe_word(found.get("moved_from", "")),
     )
 
 
@@ -206,14 +215,14 @@ def _read_limit(name: str, found: Mapping[str, Any]) -> Limit:
     shadow, burst, per = found["shadow"], found["burst"], _text(found["per"], is_per)
     amount = _integer(found["amount"], 1, MAX_AMOUNT)
     window_us = _integer(found["window_us"], 1, LATEST_US)
-    if window_us not in _WINDOWS_US or not isinstance(shadow, bool):
-        raise ValueError
     kind = found["kind"]
     rules = KINDS[kind]
+    if window_us not in rules.windows_us or not isinstance(shadow, bool):
+        raise ValueError
     if rules.takes_burst:
         burst = None if burst is None else _integer(burst, 1, MAX_AMOUNT)
         return build_rate(name, amount, window_us, burst, per, shadow)
-    if rules.leased or burst is not None:
+    if burst is not None:
         raise ValueError
     return Limit(name, kind, amount, window_us, None, per, shadow)
 

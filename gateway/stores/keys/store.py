@@ -27,12 +27,14 @@ from gateway.domain.ports import (
     ONCE_S,
     CorruptRecord,
     KeyChanged,
+    KeyCount,
     KeyFilter,
     KeyTaken,
     MadeBefore,
     StoreDown,
 )
-from gateway.stores.keys.prefilter import Prefilter
+from gateway.stores.keys import scripts
+from gateway.stores.keys.prefilter import Owner, Prefilter, owner_of
 from gateway.stores.keys.records import (
     MOST_BYTES,
     UnreadableLog,
@@ -66,71 +68,6 @@ _LONGEST_NAME: Final = 64
 _BATCH: Final = 500
 _BATCH_BYTES: Final = 4 * 1024 * 1024
 
-# A script that deletes NO_NAME first may write to a full store: Redis refuses a write that needs
-# memory only if it is the first write of a script.
-#
-# Existing records and accounts can be changed in a full store, so that a revocation works there;
-# the new value is about as large as the old one. New records are refused.
-#
-# The scripts return 1 if the wanted value is stored now, also when an earlier try, whose reply was
-# lost, has written it. Older releases of the cluster's client have no transactions, so that even
-# unconditional writes are a script.
-
-#: ARGV: the most bytes of each value, and of all. A missing value is ''; one that is not a string
-#: becomes a text that is no record. The reply may omit the values of the last names.
-_READ: Final = """
-local found, size, most = {}, 0, tonumber(ARGV[2])
-for i, name in ipairs(KEYS) do
-  local value = redis.pcall('GETRANGE', name, 0, ARGV[1])
-  if type(value) ~= 'string' then value = 'of another type' end
-  found[i], size = value, size + #value
-  if size > most then break end
-end
-return found
-"""
-# ZCARD fails where the index has another type, before anything is written.
-_ADD: Final = """
-redis.call('ZCARD', KEYS[2])
-if KEYS[3] then
-  local made = redis.call('GET', KEYS[3])
-  if made and made ~= ARGV[3] then
-    return made
-  end
-end
-if redis.call('SET', KEYS[1], ARGV[1], 'NX') then
-  redis.call('ZADD', KEYS[2], ARGV[2], ARGV[3])
-  if KEYS[3] then
-    redis.call('SET', KEYS[3], ARGV[3], 'EX', ARGV[4])
-  end
-  return 1
-end
-return redis.call('GET', KEYS[1]) == ARGV[1] and 1 or 0
-"""
-_REPLACE: Final = """
-local now = redis.call('GET', KEYS[1])
-if now == ARGV[1] then
-  redis.call('DEL', KEYS[2])
-  redis.call('SET', KEYS[1], ARGV[2], 'KEEPTTL')
-  return 1
-end
-return now == ARGV[2] and 1 or 0
-"""
-_REPLACE_ACCOUNT: Final = """
-local now = redis.call('GET', KEYS[1]) or ''
-if now == ARGV[1] then
-  if now ~= '' then redis.call('DEL', KEYS[3]) end
-  redis.call('SADD', KEYS[2], ARGV[3])
-  redis.call('SET', KEYS[1], ARGV[2])
-  return 1
-end
-return now == ARGV[2] and 1 or 0
-"""
-_PUT_ACCOUNT: Final = """
-redis.call('SADD', KEYS[2], ARGV[2])
-redis.call('SET', KEYS[1], ARGV[1])
-return 1
-"""
-
 
 class RedisKeyStore:
     """domain.ports.KeyStore over a redis-py client, which its owner closes."""
@@ -146,7 +83,7 @@ class RedisKeyStore:
         created = str(record.created_us)
         arguments = (write_record(record), created, record.id, str(ONCE_S))
         async with typed(self._redis, KEY_INDEX, "zset"):
-            kept = await self._eval(_ADD, names, arguments)
+            kept = await self._eval(scripts.ADD, names, arguments)
         if isinstance(kept, bytes):
             made = kept.decode("ascii", "replace")
             if not is_key_id(made):
@@ -164,10 +101,10 @@ class RedisKeyStore:
         """Store `new` if `old` is stored now. Raises KeyChanged."""
         names, written = [key_name(old.id), NO_NAME], write_record(new)
         async with translated():
-            kept = await self._eval(_REPLACE, names, (write_record(old), written))
+            kept = await self._eval(scripts.REPLACE, names, (write_record(old), written))
         if not kept and (other := await self._other_form(names[0], old, read_record)):
             async with translated():
-                kept = await self._eval(_REPLACE, names, (other, written))
+                kept = await self._eval(scripts.REPLACE, names, (other, written))
         if not kept:
             raise KeyChanged(old.id)
 
@@ -237,7 +174,7 @@ class RedisKeyStore:
         """Store an account, replacing the one of this name."""
         names = [account_name(account.name), ACCOUNT_INDEX]
         async with typed(self._redis, ACCOUNT_INDEX, "set"):
-            await self._eval(_PUT_ACCOUNT, names, (write_account(account), account.name))
+            await self._eval(scripts.PUT_ACCOUNT, names, (write_account(account), account.name))
 
     async def replace_account(self, old: Account | None, new: Account) -> None:
         """Store `new` if `old` is stored now. Raises KeyChanged."""
@@ -245,10 +182,10 @@ class RedisKeyStore:
         arguments = write_account(new), new.name
         before = b"" if old is None else write_account(old)
         async with typed(self._redis, ACCOUNT_INDEX, "set"):
-            kept = await self._eval(_REPLACE_ACCOUNT, names, (before, *arguments))
+            kept = await self._eval(scripts.REPLACE_ACCOUNT, names, (before, *arguments))
         if not kept and old and (other := await self._other_form(names[0], old, read_account)):
             async with translated():
-                kept = await self._eval(_REPLACE_ACCOUNT, names, (other, *arguments))
+                kept = await self._eval(scripts.REPLACE_ACCOUNT, names, (other, *arguments))
         if not kept:
             raise KeyChanged(new.name)
 
@@ -275,6 +212,29 @@ class RedisKeyStore:
         if members.more:
             log.warning("the store has more than %d names of accounts, others are not shown", most)
         return sorted(name for member in members.found if is_word(name := _text(member)))
+
+    async def remove_account(self, account: Account) -> None:
+        """Delete an account, if it is stored so now, or not at all. Raises KeyChanged."""
+        names = [account_name(account.name), ACCOUNT_INDEX]
+        written = write_account(account)
+        async with typed(self._redis, ACCOUNT_INDEX, "set"):
+            gone = await self._eval(scripts.REMOVE_ACCOUNT, names, (written, account.name))
+        if not gone and (other := await self._other_form(names[0], account, read_account)):
+            async with translated():
+                gone = await self._eval(scripts.REMOVE_ACCOUNT, names, (other, account.name))
+        if not gone:
+            raise KeyChanged(account.name)
+
+    async def key_counts(self) -> Mapping[str, KeyCount]:
+        """How many keys each account has, by its name; also accounts that have no record."""
+        found: dict[str, KeyCount] = {}
+        async with typed(self._redis, KEY_INDEX, "zset"):
+            members = await self._redis.zrange(KEY_INDEX, 0, -1)
+            async for key_id, content in self._contents(_key_ids(members)):
+                if owner := owner_of(content) or self._owner(key_id, content):
+                    account, *more = owner
+                    found[account] = found.get(account, KeyCount()).with_key(*more)
+        return found
 
     async def touch(self, key_ids: Iterable[str], now_us: int) -> None:
         """Note that these keys were used now."""
@@ -334,6 +294,10 @@ class RedisKeyStore:
             except CorruptRecord as error:
                 self._unreadable.note(error)
 
+    def _owner(self, key_id: str, content: bytes) -> Owner | None:
+        record = self._record(key_id, content)
+        return None if record is None else Owner.of(record)
+
     def _record(self, key_id: str, content: bytes) -> KeyRecord | None:
         try:
             return read_record(key_id, content)
@@ -355,7 +319,7 @@ class RedisKeyStore:
 
     async def _read(self, names: Sequence[str]) -> list[bytes]:
         """The values of the first of these names, as many as are read at one time."""
-        values: Any = await self._eval(_READ, names, (str(MOST_BYTES), str(_BATCH_BYTES)))
+        values: Any = await self._eval(scripts.READ, names, (str(MOST_BYTES), str(_BATCH_BYTES)))
         return list(values)
 
     async def _eval(

@@ -19,9 +19,12 @@ def build_limiter(
     address: StoreAddress,
     timeout_s: Callable[[], float],
     *,
+    store_us: Callable[[], int],
     on_batch: Callable[[int, float], None] | None = None,
 ) -> tuple[StoreConnection | ClusterNodes, ReviewedLimiter, Send]:
     """The connection to an address, its limiter, and a function that sends a counter's commands.
+
+    store_us: the store's time in this process, for the bounds of calendar periods
 
     The caller starts and stops the connection. Needs a running loop.
     """
@@ -30,7 +33,7 @@ def build_limiter(
         nodes = ClusterNodes(
             address, timeout_s=timeout_s, load=(LOAD,), probe=probe, link=open_link
         )
-        return nodes, ClusterLimiter(nodes, on_batch=on_batch), nodes.send
+        return nodes, ClusterLimiter(nodes, store_us=store_us, on_batch=on_batch), nodes.send
     link = open_link(address, timeout_s=timeout_s, setup=probe())
-    limiter = RedisLimiter(link, on_batch=on_batch)
+    limiter = RedisLimiter(link, store_us=store_us, on_batch=on_batch)
     return link, limiter, lambda _name, encoded, done: link.send(encoded, done)

@@ -31,6 +31,7 @@ from gateway.stores.limits.limiter import (
     reviewed,
 )
 from gateway.stores.limits.script import UnreadableReply, build_command, is_sendable, read_reply
+from gateway.stores.redis.clock import host_us
 from gateway.stores.redis.cluster import ClusterNodes
 
 Done = Callable[[Decision | None], None]
@@ -58,6 +59,7 @@ class ClusterLimiter:
     """Implements `domain.ports.ReviewedLimiter`; `done` is called in a later turn of the loop.
 
     clock_us: replaces the servers' clocks, to replay the past; each check is then sent alone
+    store_us: the store's time in this process, for the bounds of calendar periods
     on_batch: called with each decided batch: the number of checks, and the seconds it took
     """
 
@@ -66,12 +68,14 @@ class ClusterLimiter:
         nodes: ClusterNodes,
         *,
         clock_us: Callable[[], int] | None = None,
+        store_us: Callable[[], int] = host_us,
         on_batch: Callable[[int, float], None] | None = None,
     ) -> None:
         #: Values under the gateway's names that it has not written; they counted as empty.
         self.foreign = 0
         self._nodes = nodes
         self._clock_us = clock_us
+        self._store_us = store_us
         self._on_batch = on_batch
         self._loop = asyncio.get_running_loop()
         self._queued: dict[int, list[tuple[Check, Done]]] = {}
@@ -107,12 +111,12 @@ class ClusterLimiter:
         sent_s = self._loop.time()
         until_s = until_s or sent_s + self._nodes.timeout_s()
         try:
-            encoded = build_command([check for check, _ in queued], now_us)
+            encoded = build_command([check for check, _ in queued], now_us, self._store_us)
         except Exception:
             queued = self._sendable(queued)
             if not queued:
                 return
-            encoded = build_command([check for check, _ in queued], now_us)
+            encoded = build_command([check for check, _ in queued], now_us, self._store_us)
         answered = partial(self._answered, slot, queued, now_us, sent_s, until_s)
         self._nodes.send_to(slot, encoded, answered, until_s)
 

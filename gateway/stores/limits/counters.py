@@ -17,6 +17,7 @@ from gateway.limiting.memory import MemoryLimiter
 from gateway.stores.limits.build import build_limiter
 from gateway.stores.names import reset_name
 from gateway.stores.redis.address import StoreAddress
+from gateway.stores.redis.clock import host_us
 from gateway.stores.redis.cluster import ClusterNodes
 from gateway.stores.redis.connection import StoreConnection
 from gateway.stores.redis.errors import translated
@@ -35,10 +36,12 @@ class RedisCounters:
         address: StoreAddress,
         client: Redis | RedisCluster,
         *,
+        store_us: Callable[[], int] = host_us,
         timeout_s: float = TIMEOUT_S,
     ) -> None:
         self._address = address
         self._redis: Any = client
+        self._store_us = store_us
         self._timeout_s = timeout_s
         self._opened: tuple[StoreConnection | ClusterNodes, Limiter] | None = None
 
@@ -78,7 +81,9 @@ class RedisCounters:
 
     def _open(self) -> tuple[StoreConnection | ClusterNodes, Limiter]:
         if self._opened is None:
-            link, limiter, _ = build_limiter(self._address, lambda: self._timeout_s)
+            link, limiter, _ = build_limiter(
+                self._address, lambda: self._timeout_s, store_us=self._store_us
+            )
             link.start()
             self._opened = link, limiter
         return self._opened

@@ -33,6 +33,7 @@ from gateway.stores.limits.script import (
     is_sendable,
     read_reply,
 )
+from gateway.stores.redis.clock import host_us
 from gateway.stores.redis.connection import StoreConnection
 
 log = logging.getLogger("gateway")
@@ -95,6 +96,7 @@ class RedisLimiter:
 
     clock_us: replaces the server's clock, to replay the past; each check is then sent alone,
               because a batch is decided at one moment
+    store_us: the store's time in this process, for the bounds of calendar periods
     on_batch: called with each decided batch: the number of checks, and the seconds it took
     """
 
@@ -103,12 +105,14 @@ class RedisLimiter:
         link: StoreConnection,
         *,
         clock_us: Callable[[], int] | None = None,
+        store_us: Callable[[], int] = host_us,
         on_batch: Callable[[int, float], None] | None = None,
     ) -> None:
         #: Values under the gateway's names that it has not written; they counted as empty.
         self.foreign = 0
         self._link = link
         self._clock_us = clock_us
+        self._store_us = store_us
         self._on_batch = on_batch
         self._loop = asyncio.get_running_loop()
         self._queued: list[Queued] = []
@@ -137,12 +141,12 @@ class RedisLimiter:
 
     def _send(self, queued: list[Queued], now_us: int) -> None:
         try:
-            encoded = build_command([check for check, _, _ in queued], now_us)
+            encoded = build_command([check for check, _, _ in queued], now_us, self._store_us)
         except Exception:
             queued = self._sendable(queued)
             if not queued:
                 return
-            encoded = build_command([check for check, _, _ in queued], now_us)
+            encoded = build_command([check for check, _, _ in queued], now_us, self._store_us)
         batch = _Batch(queued, encoded, self._loop.time())
         self._in_flight.append(batch)
         self._link.send(encoded, lambda reply: self._answered(batch, reply))

@@ -2,7 +2,9 @@
 
 A check's part of the command is always the same, so it is encoded once and cached in `Check.wire`;
 each request only costs a join and the unpacking of the reply. A lease, which differs each time, is
-inserted where the check's values begin.
+inserted where the check's values begin. Quotas with a calendar have the bounds of their periods in
+it, and are encoded again when a period ends. The sender's clock may differ from the store's by up
+to a period.
 
 A reply is untrusted input: it must answer exactly the checks that were sent.
 """
@@ -10,6 +12,7 @@ A reply is untrusted input: it must answer exactly the checks that were sent.
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from functools import lru_cache
 from hashlib import sha1
 from importlib.resources import files
@@ -17,6 +20,7 @@ from struct import Struct
 from typing import Final
 
 from gateway.domain.limits import MOST_LIMITS, Check, Decision, Limit, Standing
+from gateway.stores.redis.clock import host_us
 from gateway.stores.redis.connection import command
 
 _SCRIPT: Final = (files("gateway.stores.limits") / "lua" / "decide.lua").read_bytes()
@@ -31,6 +35,8 @@ _CHECK: Final = Struct("<dB")
 _LEASED_CHECK: Final = Struct("<dBd")
 _LEASED: Final = 128
 _LIMIT: Final = Struct("<BBddddd")
+#: The kind of a quota with a calendar.
+_DATED: Final = 4
 _REPLY: Final = Struct("<qq")
 #: The answer to a check with this many limits: its values, then two for each limit.
 _ANSWERS: Final = tuple(Struct("<BBIq" + "qq" * limits) for limits in range(MOST_LIMITS + 1))
@@ -41,8 +47,12 @@ class UnreadableReply(Exception):
     """A reply that does not answer the checks that were sent."""
 
 
-def build_command(checks: list[Check], now_us: int) -> bytes:
-    """The call of the script that decides these checks. now_us: the time to decide at; 0: now"""
+def build_command(checks: list[Check], now_us: int, clock_us: Callable[[], int] = host_us) -> bytes:
+    """The call of the script that decides these checks.
+
+    now_us:   the time to decide at; 0: now, by the store's clock
+    clock_us: this process's clock, for the bounds of calendar periods
+    """
     names: list[bytes] = []
     packed_values: list[bytes] = []
     count = 0
@@ -50,7 +60,7 @@ def build_command(checks: list[Check], now_us: int) -> bytes:
         plain = check.plain or check
         wire = plain.wire
         if wire is None:
-            wire = plain.wire = _encode(plain)
+            wire = _encode(plain, now_us, clock_us)
         named, values = wire
         names.append(named)
         limits = len(check.limits)
@@ -114,15 +124,28 @@ def read_reply(reply: bytes, checks: list[Check]) -> tuple[list[Decision], int]:
     return decisions, foreign
 
 
-def _encode(check: Check) -> tuple[bytes, bytes]:
+def _encode(check: Check, now_us: int, clock_us: Callable[[], int]) -> tuple[bytes, bytes]:
     """The names of a check's counters as RESP strings, and its packed values."""
+    if all(limit.calendar is None for limit in check.limits):
+        check.wire = _names(check), _pack_values(_cost(check), check.limits)
+        return check.wire
+    at_us = now_us or clock_us()
+    if check.dated is None or not check.dated[2] <= at_us < check.dated[3]:
+        bounds = [limit.calendar.bounds(at_us) for limit in check.limits if limit.calendar]
+        since, until = max(one.start for one in bounds), min(one.end for one in bounds)
+        check.dated = _names(check), _pack_dated(check, at_us), since, until
+    return check.dated[:2]
+
+
+def _names(check: Check) -> bytes:
     if len(check.limits) > MOST_LIMITS:
         raise OverflowError(f"found {len(check.limits)} limits, expected {MOST_LIMITS} at most")
     names = [name.encode() for name in check.counters]
-    return (
-        b"".join([b"$%d\r\n%s\r\n" % (len(name), name) for name in names]),
-        _pack_values(-check.cost if check.dry else check.cost, check.limits),
-    )
+    return b"".join([b"$%d\r\n%s\r\n" % (len(name), name) for name in names])
+
+
+def _cost(check: Check) -> int:
+    return -check.cost if check.dry else check.cost
 
 
 @lru_cache(maxsize=4_096)
@@ -137,3 +160,15 @@ def _pack_limit(limit: Limit) -> bytes:
     return _LIMIT.pack(
         kind, limit.shadow, limit.amount, limit.peak, width_us, limit.unit_us, limit.slot_us
     )
+
+
+def _pack_dated(check: Check, at_us: int) -> bytes:
+    """The packed values of a check at this time."""
+    packed = [_CHECK.pack(_cost(check), len(check.limits))]
+    for limit in check.limits:
+        if limit.calendar is None:
+            packed.append(_pack_limit(limit))
+        else:
+            bounds = limit.calendar.bounds(at_us)
+            packed.append(_LIMIT.pack(_DATED, limit.shadow, limit.amount, *bounds))
+    return b"".join(packed)

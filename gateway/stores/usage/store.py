@@ -6,6 +6,7 @@ journals before and after the buckets: if nothing has left them, nothing is coun
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
@@ -13,6 +14,7 @@ from typing import Any, Final
 
 from redis.asyncio import Redis, RedisCluster
 
+from gateway.domain.patterns import is_word
 from gateway.domain.ports import UsageBatch
 from gateway.domain.usage import GRAIN_S, MOST_BUSY, Bucket, Grain, bucket_start
 from gateway.stores.names import USAGE_PLANS, busiest_name, journal_name, open_journals_name
@@ -20,7 +22,7 @@ from gateway.stores.redis.errors import translated
 from gateway.stores.redis.members import read_members
 from gateway.stores.usage import journal
 from gateway.stores.usage.scripts import UsageScripts
-from gateway.stores.usage.texts import read_text, text_names
+from gateway.stores.usage.texts import MOST_TEXT, read_text, text_names
 
 #: By start: requests by route and outcome.
 _Buckets = dict[int, dict[tuple[str, str], int]]
@@ -77,6 +79,22 @@ for at, name in ipairs(KEYS) do
 end
 return found
 """
+# KEYS: texts of buckets; ARGV: the most bytes of one. Returns them; a value of another type, or a
+# longer one, is ''. In one step, so that an hour that is being closed counts exactly once.
+_TEXTS: Final = """
+local found, most = {}, tonumber(ARGV[1])
+for at, name in ipairs(KEYS) do
+  local text = redis.pcall('GETRANGE', name, 0, most)
+  if type(text) == 'table' then
+    if not string.find(text.err, 'WRONGTYPE') then return text end
+    text = ''
+  end
+  found[at] = #text <= most and text or ''
+end
+return found
+"""
+#: Texts of more bytes are parsed in a thread: a megabyte takes a second.
+_MOST_BYTES_AT_ONCE: Final = 64 * 1024
 #: Journals read in one step, and bytes of them.
 _JOURNALS_STEP: Final = 500
 _BYTES_STEP: Final = 4 * 1024 * 1024
@@ -130,17 +148,10 @@ class RedisUsageStore:
     async def _merged(self, subject: str, grain: Grain, start_s: int, end_s: int) -> _Buckets:
         """The counts in the texts of these buckets, perhaps with buckets outside these times."""
         names = text_names(subject, grain, start_s, end_s)
-        async with translated():
-            # In one command, so that an hour that is being closed counts exactly once.
-            texts = await self._redis.mget(names)
-        found: _Buckets = {}
-        for place, text in enumerate(texts):
-            # The first text is that of the open hour, which has minutes.
-            for at_s, counts in read_text(text or b"", grain if place else "minute"):
-                bucket = found.setdefault(bucket_start(grain, at_s), {})
-                for name, requests in counts.items():
-                    bucket[name] = bucket.get(name, 0) + requests
-        return found
+        texts: list[bytes] = await self._eval(_TEXTS, names, MOST_TEXT)
+        if sum(map(len, texts)) > _MOST_BYTES_AT_ONCE:
+            return await asyncio.to_thread(_read_buckets, texts, grain)
+        return _read_buckets(texts, grain)
 
     async def _journals(self, subject: str) -> dict[tuple[int, str], str]:
         """The names of the journals that may contain a key, by minute and writer."""
@@ -194,15 +205,28 @@ class RedisUsageStore:
             some = names[start : start + _SETS]
             for members in await self._eval(_MEMBERS, some, 2 * MOST_BUSY - 1):
                 for key_id, requests in _pairs(members):
+                    name = _text(key_id[: _LONGEST_ID + 1])
                     # Ignore what the gateway has not written.
-                    if len(key_id) <= _LONGEST_ID and _REQUESTS.fullmatch(requests):
-                        name = _text(key_id)
+                    if len(name) > _LONGEST_ID or not is_word(name):
+                        continue
+                    if _REQUESTS.fullmatch(requests):
                         sums[name] = sums.get(name, 0) + int(requests)
         return sorted(sums.items(), key=lambda pair: (-pair[1], pair[0]))[:count]
 
     async def _eval(self, script: str, names: Sequence[str], *arguments: str | int) -> Any:
         async with translated():
             return await self._redis.execute_command("EVAL", script, len(names), *names, *arguments)
+
+
+def _read_buckets(texts: Sequence[bytes], grain: Grain) -> _Buckets:
+    """The buckets of texts, the first of which is that of the open hour, which has minutes."""
+    found: _Buckets = {}
+    for place, text in enumerate(texts):
+        for at_s, counts in read_text(text, grain if place else "minute"):
+            bucket = found.setdefault(bucket_start(grain, at_s), {})
+            for name, requests in counts.items():
+                bucket[name] = bucket.get(name, 0) + requests
+    return found
 
 
 def _pairs(flat: Sequence[bytes]) -> Iterator[tuple[bytes, bytes]]:

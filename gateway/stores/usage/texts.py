@@ -28,6 +28,9 @@ PERIOD_S: Final[Mapping[Grain, int]] = {
     "day": 93 * 86_400,
 }
 
+#: The most bytes of a text, as in `lua/usage.lua`: longer ones are ignored.
+MOST_TEXT: Final = 2_000_000
+
 #: Route and outcome.
 Name = tuple[str, str]
 Counts = dict[Name, int]
@@ -54,8 +57,12 @@ def text_names(subject: str, grain: Grain, start_s: int, end_s: int) -> list[str
 
 
 def read_text(content: bytes, grain: Grain) -> Iterator[tuple[int, Counts]]:
-    """The start of each bucket of a text, Unix time, and its counts; newest first."""
-    names_line, *lines = content.decode("utf-8", "replace").split("\n")
+    """The start of each bucket of a text, Unix time, and its counts; newest first.
+
+    As many as a period has at most: what follows is not the gateway's.
+    """
+    most = PERIOD_S[grain] // GRAIN_S[grain]
+    names_line, *lines = content.decode("utf-8", "replace").split("\n", most + 1)[: most + 1]
     newest = _NEWEST.fullmatch(lines[0]) if lines else None
     if newest is None:
         return

@@ -13,6 +13,9 @@ import pytest
 from gateway.admin.api.operations import Operation
 from gateway.admin.api.routes import OPERATIONS, document
 from gateway.domain.limits import Check
+from gateway.domain.policy_files import hash_of
+from gateway.domain.policy_history import PolicyLoad
+from gateway.policies.load import load
 from tests.kit.admin import AdminScene, Answer
 from tests.suites.warnings import warning
 
@@ -176,6 +179,8 @@ async def test_keys_are_found(call: Caller) -> None:
         ("status=expired", []),
         ("plan=pro", [one]),
         ("account=acme&environment=production", [one]),
+        ("scope=a:read", []),
+        ("expires_before=2999-01-01", []),
         ("environment=staging", []),
         ("text=%FF%00", []),
     ):
@@ -343,16 +348,74 @@ async def test_an_account_is_set_up_and_changed(call: Caller) -> None:
     fields = {"plan": "pro", "services": ["scm"], "limits": {"plan": "1000/minute"}}
     await call("PUT", "/accounts/acme", fields, 428)
     new = await call("PUT", "/accounts/acme", fields, 201, If_None_Match="*")
-    assert new.json == {"name": "acme", **fields}
+    more = {"name": "acme", "status": "valid", "implicit": False, "keys": 0, "billing_day": 1}
+    assert new.json == {**more, **fields}
     await call("PUT", "/accounts/acme", fields, 412, If_None_Match="*")
     seen = await call("GET", "/accounts/acme")
     assert seen.headers["ETag"] == new.headers["ETag"]
     changed = await call("PUT", "/accounts/acme", {}, If_Match=seen.headers["ETag"])
-    assert changed.json == {"name": "acme", "plan": None, "services": [], "limits": {}}
+    assert changed.json == {**more, "plan": None, "services": [], "limits": {}}
     await call("PUT", "/accounts/acme", fields, 412, If_Match=seen.headers["ETag"])
     await call("PUT", "/accounts/acme", {"plan": "gold"}, 422, If_Match="*")
     await call("GET", "/accounts/nobody", status=404)
     assert [action for action, _, _ in await call.events()] == ["account.set", "account.set"]
+
+
+async def test_an_account_is_suspended_and_deleted(call: Caller) -> None:
+    """Fields are edited with its version; keys prevent its deletion, unless they are revoked."""
+    key = await made(call, account="acme")
+    seen = await call("GET", "/accounts/acme")
+    assert (seen.json["implicit"], seen.json["keys"]) == (True, 1)
+    await call("PATCH", "/accounts/acme", {"plan": "pro"}, 428)
+    version = {"If_Match": seen.headers["ETag"]}
+    edited = await call("PATCH", "/accounts/acme", {"plan": "pro"}, **version)
+    assert (edited.json["implicit"], edited.json["plan"]) == (False, "pro")
+    await call("PATCH", "/accounts/acme", {"plan": "free"}, 412, **version)
+    await call("PATCH", "/accounts/acme", {"status": "suspended"}, 422, If_Match="*")
+    assert (await call("POST", "/accounts/acme/suspend")).json["status"] == "suspended"
+    refused = {"method": "GET", "path": "/api/search/x", "key_id": key["id"]}
+    assert "account" in (await call("POST", "/explain", refused)).json["now"]
+    await call("POST", "/accounts/acme/suspend", status=412, **version)
+    assert (await call("POST", "/accounts/acme/resume")).json["status"] == "valid"
+    await call("DELETE", "/accounts/acme", status=409)
+    await call("DELETE", "/accounts/acme?force=yes", status=422)
+    await call("DELETE", "/accounts/acme?force=true", status=412, **version)
+    await call("DELETE", "/accounts/acme?force=true", status=204)
+    assert (await call("GET", f"/keys/{key['id']}")).json["status"] == "revoked"
+    await call("DELETE", "/accounts/acme", status=404)
+    for path in ("suspend", "resume"):
+        await call("POST", f"/accounts/nobody/{path}", status=404)
+    actions = [action for action, _, _ in await call.events()]
+    assert actions[1:] == [
+        *("account.edit", "account.suspend", "account.resume", "key.revoke", "account.delete"),
+    ]
+
+
+async def test_the_limits_of_an_account(call: Caller) -> None:
+    """They are those of a key without a plan and values; only shared ones have a state."""
+    await call("GET", "/accounts/acme/limits", status=404)
+    fields = {"plan": "pro", "limits": {"plan": "7/minute"}}
+    await call("PUT", "/accounts/acme", fields, 201, If_None_Match="*")
+    limits = (await call("GET", "/accounts/acme/limits")).json["items"]
+    assert limits[0]["name"] == "plan"
+    assert limits[0]["limit"] == 7
+    for limit in limits:
+        assert (limit["remaining"] is None) == (limit["per"] == "key")
+
+
+async def test_accounts_that_only_keys_name(call: Caller) -> None:
+    """They are listed if that is asked for; keys are counted then."""
+    await call("PUT", "/accounts/zeta", {}, 201, If_None_Match="*")
+    await made(call, account="acme")
+    own = (await made(call))["id"]
+
+    async def listed(query: str) -> dict[str, int | None]:
+        items = (await call("GET", f"/accounts{query}")).json["items"]
+        return {one["name"]: one["keys"] for one in items}
+
+    assert await listed("") == {"zeta": None}
+    assert await listed("?implicit=named") == {"acme": 1, "zeta": 0}
+    assert await listed("?implicit=all") == {own: 1, "acme": 1, "zeta": 0}
 
 
 async def test_accounts_come_in_pages(call: Caller) -> None:
@@ -378,6 +441,53 @@ async def test_the_loaded_policies_are_shown(call: Caller) -> None:
     assert shown["hash"] == call.scene.policy.hash
     assert shown["disk"]["hash"] is None
     assert shown["disk"]["faults"]
+
+
+async def test_the_history_of_policies(call: Caller) -> None:
+    """Entries, the newest first; the files of a policy, and what differs from another one."""
+    assert (await call("GET", "/policies/history")).json == {"items": [], "next": None}
+    first, second = await record_two(call.scene)
+    items = (await call("GET", "/policies/history")).json["items"]
+    assert [(each["hash"], each["previous"]) for each in items] == [(second, first), (first, None)]
+    texts = (await call("GET", f"/policies/history/{second}")).json["texts"]
+    assert "70/minute" in texts["plans.yaml"]
+    path = f"/policies/history/{second}/changes"
+    shown = (await call("GET", path)).json
+    assert shown == (await call("GET", f"{path}?since={first}")).json
+    assert [(each["subject"], each["counters"]) for each in shown["changes"]] == [
+        ("limit:plan", "kept")
+    ]
+    back = (await call("GET", f"/policies/history/{first}/changes?since={second}")).json["changes"]
+    assert back[0]["after"] == shown["changes"][0]["before"]
+
+
+async def test_policies_that_are_not_in_the_history(call: Caller) -> None:
+    """404 for a hash that is unknown or invalid, and where no policy before it is known; 409 for
+    files that have faults.
+    """
+    first, _ = await record_two(call.scene)
+    for path in ("", "/changes", f"/changes?since={first}"):
+        await call("GET", f"/policies/history/{'0' * 16}{path}", status=404)
+        await call("GET", f"/policies/history/..%2Fplans{path}", status=404)
+    await call("GET", f"/policies/history/{first}/changes", status=404)
+    await call("GET", f"/policies/history/{first}/changes?since=x", status=422)
+    texts = {"plans.yaml": "plans: {free: {rate: often}}"}
+    await call.scene.policies.add(PolicyLoad(2, hash_of(texts), first, "start", "x", ""), texts)
+    path = f"/policies/history/{hash_of(texts)}/changes"
+    assert "has faults now" in (await call("GET", path, status=409)).json["message"]
+
+
+async def record_two(scene: AdminScene) -> tuple[str, str]:
+    """Record the policy of the scene, and a change of it; the hashes of both."""
+    history, folder, first = scene.management.history, scene.loaded.folder, scene.policy
+    await history.record(PolicyLoad(1, first.hash, "", "start", "web-1", ""), first)
+    plans = folder / "plans.yaml"
+    plans.write_text(plans.read_text().replace("60/minute", "70/minute"))
+    second = load(folder)
+    await history.record(
+        PolicyLoad(2, second.hash, first.hash, "file change", "web-1", "faster"), second
+    )
+    return first.hash, second.hash
 
 
 async def test_a_request_is_explained(call: Caller) -> None:

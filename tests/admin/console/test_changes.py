@@ -326,6 +326,33 @@ async def test_an_account_that_changed_meanwhile(console: Console, anna: Browser
     assert account.plan == "free"
 
 
+async def test_an_account_is_suspended_and_deleted(console: Console, anna: Browser) -> None:
+    """Its page has its keys and limits; deleting needs its name, and revoking if it has keys."""
+    key = await console.key(account="acme", plan="pro")
+    shown = await anna.get("/console/accounts/acme")
+    assert "has keys but no record" in shown.text
+    assert key.id in shown.text
+    assert "Limits of its keys" in shown.text
+    assert "no record" in (await anna.get("/console/accounts")).text
+    answer = await anna.post("/console/accounts/acme/suspend", {})
+    assert "The account is suspended" in answer.text
+    assert "status-suspended" in answer.text
+    answer = await anna.post("/console/accounts/acme/resume", {})
+    assert "no longer suspended" in answer.text
+    assert "Revoke its 1 key permanently" in (await anna.get("/console/accounts/acme/delete")).text
+    path = "/console/accounts/acme/delete"
+    for fields in ({"name": "acm", "revoke": "yes"}, {"name": "acme"}):
+        answer = await anna.post(path, fields)
+        assert answer.status == 422
+    assert "keys that are not revoked" in answer.text
+    assert (await stored(console, key)).status == "valid"
+    answer = await anna.post(path, {"name": "acme", "revoke": "yes"})
+    assert answer.path == "/console/accounts?done=account-deleted"
+    assert (await stored(console, key)).status == "revoked"
+    assert await console.keys.account("acme") is None
+    assert (await anna.get("/console/accounts/nobody/delete")).status == 404
+
+
 async def test_faults_of_an_account_are_shown(anna: Browser) -> None:
     """Its form keeps the typed values, too."""
     fields = {"version": "", "plan": "gold", "services": "bad service!", "limits.plan": "x"}

@@ -93,13 +93,16 @@ def test_a_key_that_never_expires_stays_so() -> None:
 
 def test_an_account_is_read_back_as_it_was_shown() -> None:
     """The form of an account has all its fields."""
-    account = Account("acme", ("billing", "scm"), "pro", RECORD.limits)
+    account = Account("acme", ("billing", "scm"), "pro", RECORD.limits, 31)
     assert forms.account_change(forms.of_account(account)) == {
         "plan": "pro",
         "services": ["billing", "scm"],
         "limits": {"plan": "300/minute,burst=500"},
+        "billing_day": 31,
     }
     assert forms.account_change({})["plan"] is None
+    assert forms.account_change({})["billing_day"] == 1
+    assert forms.account_change({"billing_day": "x"})["billing_day"] == "x"
 
 
 def test_faults_are_at_their_fields() -> None:
@@ -132,7 +135,7 @@ def test_limit_overrides_are_shown() -> None:
 
 
 def test_limits_that_can_be_overridden(tmp_path: Path) -> None:
-    """The plan's, those of routes except concurrency, and those that the record already has."""
+    """The plan's, those of routes, and those that the record already has."""
     routes = """
 routes:
   mcp: {match: "* /mcp/**", upstream: api, limits: [{name: mcp, rate: 5/minute},
@@ -140,7 +143,7 @@ routes:
   api: {match: "* /**", upstream: api}
 """
     policy = load(write_policies(tmp_path, "http://127.0.0.1:9", routes=routes))
-    assert forms.limit_names(policy, ["gone"]) == ("plan", "mcp", "daily", "gone")
+    assert forms.limit_names(policy, ["gone"]) == ("plan", "mcp", "at-once", "daily", "gone")
     assert forms.limit_names(None) == ("plan",)
 
 

@@ -5,15 +5,20 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from unittest.mock import AsyncMock, patch
 
 import pytest
 
 from gateway.admin.console.overview_page import PlanShare, failures, merged, plan_shares
 from gateway.domain.audit import Event, Trim, write_trim
-from gateway.domain.ports import UsageBatch
+from gateway.domain.policy_files import hash_of
+from gateway.domain.policy_history import PolicyLoad
+from gateway.domain.ports import StoreDown, UsageBatch
 from gateway.domain.usage import WINDOWS
 from gateway.domain.warnings import LimitWarning
+from gateway.manage.policy_changes import compare, summary
 from gateway.manage.usage_reports import Point, UsageReport
+from gateway.policies.load import load
 from tests.kit.console import ANNA, Browser, Console, fill, now_us
 from tests.kit.policies import write_policies
 
@@ -292,6 +297,20 @@ async def test_policies_are_in_words(console: Console, anna: Browser) -> None:
     assert '<time datetime="' in html
 
 
+async def test_candidates_are_compared(tmp_path: Path) -> None:
+    """A table has both values and the counts; without candidates there is none."""
+    plans = "plans: {free: {rate: 60/minute, candidate: {rate: 50/minute, burst: 80}}}"
+    folder = write_policies(tmp_path, "http://127.0.0.1:9", plans=plans)
+    async with Console(policies=folder) as console:
+        console.metrics.compared("plan", "both_admit")
+        anna = await console.signed_in()
+        text = text_of((await anna.get("/console/policies")).text)
+        assert "plan plan free 60/minute 50/minute, burst 80 1 0 0 0" in text
+        write_policies(folder, "http://127.0.0.1:9")
+        console.loaded = replace(console.loaded, policy=load(folder))
+        assert "Candidates" not in text_of((await anna.get("/console/policies")).text)
+
+
 async def test_files_that_changed_are_seen(tmp_path: Path) -> None:
     """The page distinguishes files that will be loaded from faulty ones."""
     folder = write_policies(tmp_path, "http://127.0.0.1:9")
@@ -305,6 +324,77 @@ async def test_files_that_changed_are_seen(tmp_path: Path) -> None:
         assert "has faults" in html
         assert "plans.yaml:1" in html
         assert "<b>}" not in html
+
+
+async def test_the_history_of_policies(tmp_path: Path) -> None:
+    """When, why and by which gateway each was loaded, with a link to what has changed."""
+    folder = write_policies(tmp_path, "http://127.0.0.1:9")
+    async with Console(policies=folder) as console:
+        anna = await console.signed_in()
+        assert "No policy has been recorded yet." in (await anna.get("/console/policies")).text
+        first, second = await load_two(console, folder)
+        html = (await anna.get("/console/policies")).text
+        for words in ("rollback by &lt;b&gt;anna", "web-1 127.0.0.1:8080", "counters are kept"):
+            assert words in html, words
+        assert "<b>anna" not in html
+        address = f"/console/policies/{second}?since={first}"
+        assert address in html
+        html = (await anna.get(address)).text
+        text = text_of(html)
+        assert "limit: plan, plan free: 60/minute, burst 100, per key → 61/minute" in text
+        assert "- free: {rate: 60/minute, burst: 100} # &lt;b&gt;" in text
+        assert "+ free: {rate: 61/minute, burst: 100} # &lt;b&gt;" in text
+        assert f"gateway policies rollback {second} DIR" in text
+        assert "<b>" not in html
+        text = text_of((await anna.get(f"/console/policies/{first}")).text)
+        assert "It is not known which policy was loaded before it." in text
+        text = text_of((await anna.get(f"/console/policies/{second}?since={'0' * 16}")).text)
+        assert f"The history has no files of a policy {'0' * 16}." in text
+        assert (await anna.get(f"/console/policies/{'0' * 16}")).status == 404
+        audit = (await anna.get("/console/audit?action=policy")).text
+        assert f'href="/console/policies/{second}"' in audit
+
+
+async def test_a_version_that_has_faults_now(tmp_path: Path) -> None:
+    """Its files are shown and compared; what they mean is not known."""
+    folder = write_policies(tmp_path, "http://127.0.0.1:9")
+    async with Console(policies=folder) as console:
+        anna = await console.signed_in()
+        first, _ = await load_two(console, folder)
+        texts = {"a.yaml": "<script>"}
+        faulty = PolicyLoad(3, hash_of(texts), first, "start", "web-1", "")
+        await console.stores.policies.add(faulty, texts)
+        html = (await anna.get(f"/console/policies/{faulty.hash}")).text
+        assert f"The policy {faulty.hash} has faults now" in html
+        assert "+&lt;script&gt;" in html
+        assert "<script>" not in html
+
+
+async def test_an_outage_hides_only_the_history(console: Console, anna: Browser) -> None:
+    """The rest of the page does not need the store."""
+    down = AsyncMock(side_effect=StoreDown("the store is unavailable: refused"))
+    with patch.object(console.stores.policies, "loads", down):
+        text = text_of((await anna.get("/console/policies")).text)
+    assert "The store is unavailable: refused." in text
+    assert "60/minute, burst 100, per key" in text
+
+
+async def load_two(console: Console, folder: Path) -> tuple[str, str]:
+    """Record a policy and a change of it, as a gateway does; the hashes of both."""
+    history, plans, loaded = console.management.history, folder / "plans.yaml", []
+    text = plans.read_text().replace("burst: 100}", "burst: 100} # <b>")
+    for number, amount in enumerate(("60", "61")):
+        plans.write_text(text.replace("60/minute", f"{amount}/minute"))
+        loaded.append(load(folder))
+        previous = loaded[0].hash if number else ""
+        words = summary(compare(loaded[0], loaded[-1]), 500)
+        if number:
+            await console.stores.policies.note_rollback(loaded[1].hash, "<b>anna (cli)")
+        entry = PolicyLoad(
+            number, loaded[-1].hash, previous, "SIGHUP", "web-1 127.0.0.1:8080", words
+        )
+        await history.record(entry, loaded[-1])
+    return loaded[0].hash, loaded[1].hash
 
 
 ASK = {"method": "GET", "path": "/api/search/x", "key_id": "", "client_ip": "127.0.0.1"}

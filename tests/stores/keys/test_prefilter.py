@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.domain.keylife import is_wanted
 from gateway.domain.ports import KeyFilter
-from gateway.stores.keys.prefilter import Prefilter
+from gateway.stores.keys.prefilter import Owner, Prefilter, owner_of
 from gateway.stores.keys.records import write_record
 from tests.suites.keys import FULL, NOW, plain_key
 
@@ -29,15 +30,19 @@ RECORDS = st.builds(
     status=st.sampled_from(["valid", "suspended", "revoked"]),
     expires_us=st.sampled_from([None, 0, NOW - 1, NOW, NOW + 1]),
     limits=LIMITS,
+    scopes=st.lists(TEXTS, max_size=2).map(tuple),
 )
 FILTERS = st.builds(
     KeyFilter,
     text=st.none() | TEXTS,
     status=st.sampled_from([None, "valid", "suspended", "revoked", "expired"]),
-    plan=st.none() | TEXTS,
+    plans=st.none() | st.frozensets(TEXTS),
+    other_plans=st.none() | st.frozensets(TEXTS, max_size=3),
     account=st.none() | TEXTS,
     environment=st.none() | TEXTS,
     now_us=st.just(NOW),
+    scope=st.none() | TEXTS,
+    expires_before_us=st.sampled_from([None, NOW, NOW + 1]),
 )
 
 
@@ -47,6 +52,25 @@ def test_matching_records_pass(record, wanted, account_plan):
     plan = record.plan or account_plan
     if is_wanted(record, plan, wanted):
         assert Prefilter(wanted).may_pass(write_record(record))
+
+
+@given(
+    RECORDS,
+    st.sampled_from(["acme", "a.b-c_d", "7h3k9m2p4q6r"]),
+    st.sampled_from([{}, {"lineage": ("read",), "status": ("read",)}]),
+)
+def test_the_owner_of_a_record(record, account, permissions):
+    """It is found in the bytes, whatever the other texts are, as in the parsed record."""
+    fields = {"account": account, "permissions": permissions, "lineage": "7h3k9m2p4q6r"}
+    record = replace(record, **fields)
+    assert owner_of(write_record(record)) == Owner.of(record)
+
+
+def test_records_in_another_format_have_no_known_owner():
+    """Their owner is found by parsing them."""
+    written = json.dumps(json.loads(write_record(plain_key())), indent=2).encode()
+    assert owner_of(written) is None
+    assert owner_of(b"of another type") is None
 
 
 @pytest.mark.parametrize(
@@ -61,7 +85,9 @@ def test_matching_records_pass(record, wanted, account_plan):
         (KeyFilter(status="valid", now_us=NOW), False),
         (KeyFilter(status="valid", now_us=NOW - 1), True),
         (KeyFilter(status="expired", now_us=NOW - 1), False),
-        (KeyFilter(plan="pro"), False),
+        (KeyFilter(plans=frozenset({"pro"})), False),
+        (KeyFilter(other_plans=frozenset({"free"})), False),
+        (KeyFilter(other_plans=frozenset({"", "pro"})), True),
         (KeyFilter(account="acm"), False),
         (KeyFilter(environment="produc"), False),
     ],
@@ -76,7 +102,11 @@ def test_an_empty_filter_is_not_selective():
     """An empty filter is not selective, so a page can be read at once."""
     assert not Prefilter(KeyFilter()).is_selective
     assert not Prefilter(KeyFilter(text="")).is_selective
-    for wanted in (KeyFilter(text="a"), KeyFilter(plan=""), KeyFilter(status="valid")):
+    for wanted in (
+        KeyFilter(text="a"),
+        KeyFilter(plans=frozenset({""})),
+        KeyFilter(status="valid"),
+    ):
         assert Prefilter(wanted).is_selective
 
 

@@ -17,11 +17,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.limits import LEASE_US, Check, Decision, Limit
+from gateway.domain.limits import LEASE_US, PERIODS_US, Check, Decision, Limit
 from gateway.domain.ports import StoreDown
 from gateway.stores.limits.limiter import BATCH_CHECKS, RedisLimiter, probe
 from gateway.stores.limits.script import build_command, read_reply
 from gateway.stores.redis.address import StoreAddress
+from gateway.stores.redis.clock import host_us
 from gateway.stores.redis.connection import StoreConnection
 from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer
@@ -229,6 +230,20 @@ async def test_server_time(redis_server: RedisServer) -> None:
     assert decision is not None
     first, last = (int(seconds) * 1_000_000 + int(rest) for seconds, rest in (before, after))
     assert first <= decision.now_us <= last
+
+
+@pytest.mark.parametrize("days", [-25, 0, 25])
+async def test_a_period_by_the_clock_of_the_server(redis_server: RedisServer, days: int) -> None:
+    """A month is that of the server's clock, though the gateway's is wrong by weeks."""
+    month = Limit("m", "quota", 5, PERIODS_US["month"])
+    assert month.calendar is not None
+    async with linked(redis_server) as link:
+        limiter = RedisLimiter(link, store_us=lambda: host_us() + days * 86_400_000_000)
+        first, second = await decided(limiter, [check_of(month)] * 2)
+    assert first is not None
+    assert second is not None
+    assert first.now_us + first.reset_us == month.calendar.bounds(first.now_us).end
+    assert (first.remaining, second.remaining) == (4, 3)
 
 
 async def test_one_call_for_a_turn(redis_server: RedisServer) -> None:

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from gateway.domain.limits import MOST_LIMITS, Check, Decision, Limit, Standing
-from gateway.stores.limits.script import UnreadableReply, is_sendable, read_reply
+from gateway.domain.limits import MOST_LIMITS, PERIODS_US, Check, Decision, Limit, Standing
+from gateway.stores.limits.script import UnreadableReply, build_command, is_sendable, read_reply
 
 LIMIT = Limit("plan", "rate", 5, 60_000_000)
 NOW = 1_800_000_000_000_000
@@ -68,3 +68,22 @@ def test_what_can_be_sent() -> None:
     assert is_sendable(check_of(0))
     assert is_sendable(check_of(MOST_LIMITS))
     assert not is_sendable(check_of(MOST_LIMITS + 1))
+
+
+def test_a_quota_with_a_calendar_is_encoded_for_its_period() -> None:
+    """The bounds of its periods are encoded once a period; other checks once."""
+    month = Limit("m", "quota", 5, PERIODS_US["month"])
+    check = Check((LIMIT, month), ("gw:limit:{a}:x", "gw:limit:{a}:m"))
+    assert month.calendar is not None
+    end_us = month.calendar.bounds(NOW).end
+    first = build_command([check], 0, lambda: NOW)
+    again = build_command([check], 0, lambda: end_us - 1)
+    after = build_command([check], 0, lambda: end_us)
+    assert first == again != after
+    assert struct.pack("<4d", *month.calendar.bounds(end_us)) in after
+    assert build_command([check], end_us, lambda: NOW).endswith(after[-60:])
+
+    def unused() -> int:
+        raise AssertionError
+
+    assert build_command([check_of(2)], 0, unused)

@@ -106,21 +106,24 @@ async def test_all_of_it_expires(redis_server, store):
         names = client.keys()
         assert all(name.startswith(b"gw:{keys}:usage:") for name in names)
         for name in names:
+            # When it was written; a loaded machine may have taken some seconds since.
             left_s = client.ttl(name)
+            if left_s > 0:
+                left_s += int(time.time()) + 1 - now_s
             last = name.split(b":")[-2:]
             if last[-1] == b"plans":
                 assert left_s == -1
             elif b":busiest:" in name:
                 grain = MARKS[last[0]]
-                assert BUSY_KEPT_S[grain] < left_s <= BUSY_KEPT_S[grain] + 86_400 + 3_600
+                assert BUSY_KEPT_S[grain] < left_s <= BUSY_KEPT_S[grain] + 86_400 + 3_660
             elif b":key:" in name or b":plan:" in name:
                 # The text of the open hour is added to the day's later.
                 grain = MARKS.get(last[0], "day")
-                assert KEPT_S[grain] < left_s <= KEPT_S[grain] + PERIOD_S[grain] + 3_600
+                assert KEPT_S[grain] < left_s <= KEPT_S[grain] + PERIOD_S[grain] + 3_660
             elif b":open:" in name or b":journal:" in name:
-                assert 0 < left_s - 30 * 86_400 <= 86_400
+                assert 0 < left_s - 30 * 86_400 <= 86_400 + 60
             else:
-                assert 0 < left_s <= 2 * 86_400
+                assert 0 < left_s <= 2 * 86_400 + 60
 
 
 async def test_old_batches_expire(redis_server, store):
@@ -164,7 +167,7 @@ async def test_foreign_values_are_replaced(redis_server, store, name, value):
 
 async def test_missing_rights_are_reported(redis_server):
     """A store without the right to read is unavailable, not a store without usage."""
-    rules = ("on", ">secret", "~*", "+@all", "-mget", "-zrevrange")
+    rules = ("on", ">secret", "~*", "+@all", "-getrange", "-zrevrange")
     url = f"redis://half:secret@127.0.0.1:{redis_server.port}/0"
     with redis_server.client() as client:
         client.execute_command("ACL", "SETUSER", "half", *rules)
@@ -450,9 +453,10 @@ async def test_many_among_the_busiest(redis_server, store):
             members = {f"k{number:011}": number + 1 for number in range(start, start + 1_000)}
             pipeline.zadd(name, members)
         pipeline.zadd(name, {"x" * 100_000: 10**6, "y": float("inf"), "z": 1e300})
+        pipeline.zadd(name, dict.fromkeys(["", "a b", "\x1b[31m", b"\xff", "<b>", "\n"], 10**6))
         pipeline.execute()
     found = await store.busiest("minute", NOW_S, NOW_S + 60, 5_000)
-    assert len(found) == 2 * MOST_BUSY - 3
+    assert len(found) == 2 * MOST_BUSY - 9
     assert found[0] == ("k00000019999", 20_000)
 
 

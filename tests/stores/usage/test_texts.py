@@ -16,6 +16,7 @@ from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clients import redis_client
 from gateway.stores.usage import journal
 from gateway.stores.usage import scripts as scripts_module
+from gateway.stores.usage import store as store_module
 from gateway.stores.usage.store import RedisUsageStore
 from gateway.stores.usage.texts import PERIOD_S, read_text, text_names, write_name
 from tests.suites.usage import NOW_S, Writer
@@ -134,6 +135,57 @@ async def test_a_forged_text(redis_server, store, mark, harmed):
         found = await store.read("plan:free", grain, NOW_S - 86_400, NOW_S + 86_400)
         counted = [bucket.counts.get(("api", "admitted"), 0) for bucket in found]
         assert sum(counted) == 7 or grain == harmed
+
+
+#: Texts that the gateway could not have written, and that would take the store long to read.
+FORGED_LONG = {
+    "lines": b"api|admitted\nzzzzzz:1" + b"\n1:1" * 600_000,
+    "names": b"a," * 600_000 + b"\n%b:1" % b36(MINUTE).encode(),
+    "counts": b"api|admitted\n%b:1" % b36(MINUTE).encode() + b",1" * 200_000,
+}
+
+
+@pytest.mark.parametrize("mark", ["", ":m:83333", ":h:2314", ":d:224"])
+@pytest.mark.parametrize("form", FORGED_LONG)
+async def test_a_forged_long_text(redis_server, store, mark, form):
+    """It is replaced by a short one, and counting goes on."""
+    with redis_server.client() as client:
+        client.set(OPEN + mark, FORGED_LONG[form])
+        for minute in (0, 60, 59, 1_500):
+            await count(Writer(store, f"w{minute}"), minute, admitted=1)
+        assert max(map(client.strlen, client.keys(OPEN + "*"))) < 200
+    for grain in GRAIN_S:
+        found = await store.read("plan:free", grain, NOW_S - 86_400, NOW_S + 2 * 86_400)
+        assert sum(bucket.counts["api", "admitted"] for bucket in found) == 4
+
+
+@pytest.mark.parametrize("step", ["1", "0"])
+async def test_a_newest_bucket_ahead_of_its_period(redis_server, store, step):
+    """Buckets that no period has, or that do not go back in time, are not searched one by one."""
+    forged = f"api|admitted\n{b36(MINUTE + 360)}:1" + f"\n1:{step}" * 100_000
+    with redis_server.client() as client:
+        client.set(OPEN, f"api|admitted\n{b36(MINUTE + 360)}:1")
+        client.set(OPEN + ":m:83333", forged)
+        await count(Writer(store), 0, admitted=1)
+        assert client.get(OPEN + ":m:83333") == f"api|admitted\n{b36(MINUTE)}:1".encode()
+
+
+async def test_long_texts_are_read_in_a_thread(redis_server, store, monkeypatch):
+    """Other tasks run meanwhile. Neither too long a text nor too many buckets are read."""
+    threads = []
+
+    async def to_thread(function, *arguments):
+        threads.append(function)
+        return function(*arguments)
+
+    monkeypatch.setattr(store_module.asyncio, "to_thread", to_thread)
+    head = f"api|admitted\n{b36(MINUTE + 59)}:1"
+    with redis_server.client() as client:
+        for buckets, read in ((10, 10), (200_000, 360), (600_000, 0)):
+            client.set(OPEN, head + "\n1" * (buckets - 1) + " " * (2_000_000 if not read else 0))
+            found = await store.read("plan:free", "minute", NOW_S - 10**6, NOW_S + 10**6)
+            assert sum(bucket.counts["api", "admitted"] for bucket in found) == read
+    assert len(threads) == 1
 
 
 @pytest.fixture

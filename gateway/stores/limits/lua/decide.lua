@@ -6,8 +6,10 @@
 -- ARGV[2] the checks, packed little-endian (see stores/limits/script.py, which packs and unpacks):
 --         cost f64 (negative: decided, but not counted), limits u8, plus 128 where the number of
 --         the request's lease follows, f64; for each limit: kind u8 (0 rate, 1 rate with burst,
---         2 quota, 3 concurrency), shadow u8, amount f64, peak f64, width f64 (slot, the quota's
---         period, or how long a lease is held), unit f64, slot f64
+--         2 quota, 3 concurrency, 4 quota with a calendar), shadow u8, amount f64, peak f64, width
+--         f64 (slot, the quota's period, or how long a lease is held), unit f64, slot f64; kind 4
+--         has four times for peak to slot: the bounds of the current period by the sender's clock,
+--         and of those before and after it
 -- Returns now i64 and the number of foreign values found i64; for each check: allowed u8,
 --         governing u8, refusing u32, retry i64 (-1: none), and for each of its limits
 --         remaining i64, reset i64.
@@ -17,11 +19,11 @@
 -- slot, total, full_at as f64, then the units of each slot as u32, newest first. With a bucket, the
 -- place of the newest counted slot has -(64 T + its age in slots), where T is the unit that full_at
 -- was computed with; an older version then takes `slot` for the newest one. For a quota: period
--- and units; for a concurrency limit a sorted set: the leases' numbers, scored by their expiry, so
--- that a lease can be renewed or released without this script (see stores/limits/leases.py). A value
--- of another format or type is foreign: it counts as empty, is reported, and is overwritten when the
--- counter is next written. A value of the right format may hold any number: no command here may fail
--- on it, as that would fail the whole batch.
+-- (its number, or with a calendar its end) and units; for a concurrency limit a sorted set: the
+-- leases' numbers, scored by their expiry, so that a lease can be renewed or released without this
+-- script (see stores/limits/leases.py). A value of another format or type is foreign: it counts as
+-- empty, is reported, and is overwritten when the counter is next written. A value of the right
+-- format may hold any number: no command here may fail on it, as that would fail the whole batch.
 --
 -- Most checks have one limit, which is a rate: they are decided in the loop at the end, without a
 -- call. The functions for all others are created when first needed, as creating them costs more
@@ -176,17 +178,31 @@ end
 -- writes its counters; the third is `fit_bucket`.
 local function rarely()
   local floor, ceil, max, min, format = math.floor, math.ceil, math.max, math.min, string.format
-  local LEASES, LEASED, LEASE_RETRY = 3, 128, 1000000
+  local LEASES, DATED, LEASED, LEASE_RETRY = 3, 4, 128, 1000000
   local BEHIND = 2 ^ 40 -- added to what remains of concurrency limits: they govern only if alone
   local QUOTA_TAG, PERIOD, PERIOD_SIZE = 29031, '<I2dd', 18 -- "gq", little-endian
+  local PERIOD_MARGIN = {slot = 3600000000} -- kept for an hour after its end
   local MOST_COUNTED = 9007199254740992 -- what a double holds exactly
   -- The most leases that one write removes or moves, as it blocks Redis.
   local MOST_MOVED = 1000
   local limits, forms, row, found, asked = {}, {}, {}, {}, {}
 
+  -- The current period as it is stored, the least value that is stored of a period which has not
+  -- ended, and when the period ends.
+  local function period_of(limit)
+    if limit.kind == QUOTA then
+      local index = floor(now / limit.width)
+      return index, index, (index + 1) * limit.width
+    end
+    local ends = limit.slot
+    if now < limit.width then ends = limit.width elseif now < limit.unit then ends = limit.unit end
+    return ends, now + 1, ends
+  end
+
   local function read_period(name, limit)
-    local index, value = floor(now / limit.width), stored(name)
-    local count = {index = index, count = 0, limit = limit}
+    local index, first, ends = period_of(limit)
+    local value = stored(name)
+    local count = {index = index, count = 0, limit = limit, ends = ends}
     if value then
       local was, counted = -1, -1
       if #value == PERIOD_SIZE and sub(value, 1, 2) == 'gq' then
@@ -194,8 +210,8 @@ local function rarely()
       end
       if not (counted >= 0 and counted <= MOST_COUNTED) then
         foreign = foreign + 1
-      elseif was >= index then
-        count.count, count.dirty = counted, was > index
+      elseif was >= first then
+        count.count, count.dirty = counted, was ~= index
       end
     end
     return count
@@ -222,7 +238,7 @@ local function rarely()
 
   local function read_count(name, limit)
     if limit.kind < QUOTA then return read_window(name, limit) end
-    return (limit.kind == QUOTA and read_period or read_leases)(name, limit)
+    return (limit.kind == LEASES and read_leases or read_period)(name, limit)
   end
 
   -- ceil(ahead * unit / was), exactly, though the product may be longer than a double's 53 bits.
@@ -261,7 +277,7 @@ local function rarely()
         return count.held + min(cost, 1) <= limit.amount and 0 or LEASE_RETRY
       end
       if count.count + cost <= limit.amount then return 0 end
-      return cost <= limit.amount and (count.index + 1) * limit.width - now or -1
+      return cost <= limit.amount and max(count.ends - now, 1) or -1
     end
     local peak = limit.peak
     if limit.kind == BUCKET then fit_bucket(count, limit) end
@@ -283,7 +299,7 @@ local function rarely()
       return
     end
     count.dirty = true
-    if limit.kind == QUOTA then
+    if limit.kind >= QUOTA then
       count.count = count.count + cost
       return
     end
@@ -303,7 +319,7 @@ local function rarely()
       if limit.kind == LEASES then
         return max(0, limit.amount - count.held), max(0, count.latest - now)
       end
-      return max(0, limit.amount - count.count), (count.index + 1) * limit.width - now
+      return max(0, limit.amount - count.count), max(count.ends - now, 1)
     end
     local left, reset = limit.peak - count.total, 0
     if count.total > 0 then reset = (count.newest + 61) * limit.width - now end
@@ -338,7 +354,8 @@ local function rarely()
     local limit = count.limit
     if limit.kind == LEASES then return write_leases(name, count) end
     local value = pack(PERIOD, QUOTA_TAG, count.index, count.count)
-    call('SET', name, value, 'PX', time_to_live_ms((count.index + 1) * limit.width, limit))
+    local margin = limit.kind == DATED and PERIOD_MARGIN or limit
+    call('SET', name, value, 'PX', time_to_live_ms(count.ends, margin))
   end
 
   local function decide(at, key)

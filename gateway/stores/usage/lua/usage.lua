@@ -21,14 +21,22 @@
 --       4-6   buckets in a period: of minutes, hours and days
 --       7-9   how long their texts are kept after the period, seconds
 --
--- Values that the gateway has not written are ignored.
+-- Values that the gateway has not written are ignored, and so are texts that are longer than the bounds
+-- below: reading those would block the store.
 
 -- The most bytes of an open hour, without the names. A key that uses 20 names each minute reaches it
 -- in an hour.
 local MOST_OPEN = 3000
+-- The most bytes of a text. One with a thousand names in each of six hours' minutes has 1.1 MB.
+local MOST_TEXT = 2000000
+-- The most bytes of a text's names, and of the requests of its newest bucket.
+local MOST_NAMES = 1000000
+local MOST_COUNTS = 250000
 local MINUTES = {1, 60, 1440}
 local MARKS = {':m:', ':h:', ':d:'}
 local minute = tonumber(ARGV[3])
+-- All buckets of a text are nearer to each other than this.
+local LONGEST = math.max(ARGV[4], ARGV[5], ARGV[6])
 
 local DIGITS = '0123456789abcdefghijklmnopqrstuvwxyz'
 -- A cache of numbers in base 36: a batch writes the same few many times.
@@ -111,7 +119,8 @@ end
 -- nothing, if the gateway has not written the text.
 local function parse(text)
   local _, last, line, number, counts = string.find(text or '', '^([^\n]*)\n(%w+):([^\n]*)')
-  return line, number and read(number), counts, last
+  if not line or #line > MOST_NAMES or #counts > MOST_COUNTS then return nil end
+  return line, read(number), counts, last
 end
 
 -- The suffix of a bucket that is this many buckets before the one above it.
@@ -134,7 +143,7 @@ local function counted(text, number, words, first, last)
   local from, begins, below = #line + 1, ends - #counts, nil
   while at > number do
     local _, its_end, its_counts, before = string.find(text, '^\n([^\n:]*):?(%w*)', ends + 1)
-    local older = its_end and at - (read(before) or 1)
+    local older = its_end and at - math.max(1, read(before) or 1)
     if not older or older < number then
       below = older and '\n' .. its_counts .. steps(number - older) .. string.sub(text, its_end + 1)
       break
@@ -162,12 +171,29 @@ local function name_of(subject, grain, number)
   return subject .. MARKS[grain] .. period(grain, number)
 end
 
--- MGET returns nothing for a value of another type, where GET would be an error.
-local function get(name) return redis.call('MGET', name)[1] end
+-- The text of this name; nil: a value of another type, or a longer one. "": there is none.
+local function get(name)
+  local text = redis.pcall('GETRANGE', name, 0, MOST_TEXT)
+  if type(text) == 'table' then
+    if string.find(text.err, 'WRONGTYPE') then return nil end
+    text = redis.call('GETRANGE', name, 0, MOST_TEXT)
+  end
+  return #text <= MOST_TEXT and text or nil
+end
+
+-- The name of the text that has the bucket of this number, and that text. A text whose newest bucket
+-- belongs into a later one was not written by the gateway.
+local function text_of(subject, grain, number)
+  local name = name_of(subject, grain, number)
+  local text = get(name)
+  local line, at = parse(text)
+  if line and period(grain, at) > period(grain, number) then text = nil end
+  return name, text
+end
 
 local function count_in(subject, grain, number, words, first, last)
-  local name = name_of(subject, grain, number)
-  local text = counted(get(name), number, words, first, last)
+  local name, text = text_of(subject, grain, number)
+  text = counted(text, number, words, first, last)
   redis.call('SET', name, text, 'EXAT', ends(grain, number))
 end
 
@@ -187,10 +213,12 @@ end
 -- The sum of a text's buckets, as pairs of a name and its requests; and the number of the oldest.
 local function sum(text)
   local line, number, counts, last = parse(text)
-  local found = {}
+  local found, newest = {}, number
   read_counts(counts, found)
   for older, before in string.gmatch(string.sub(text, last + 1), '\n([^\n:]*):?(%w*)') do
-    number = number - (read(before) or 1)
+    local below = number - math.max(1, read(before) or 1)
+    if newest - below >= LONGEST then break end
+    number = below
     local requests = read(older)
     if requests then
       found[0] = (found[0] or 0) + requests
@@ -212,9 +240,10 @@ local function joined(text, oldest, older)
     local rest = older_counts .. steps(oldest - older_number) .. string.sub(older, older_last + 1)
     return text .. '\n' .. rest
   end
-  local buckets = {{number, counts}}
+  local buckets, newest = {{number, counts}}, number
   for its_counts, before in string.gmatch(string.sub(text, last + 1), '\n([^\n:]*):?(%w*)') do
-    number = number - (read(before) or 1)
+    number = number - math.max(1, read(before) or 1)
+    if newest - number >= LONGEST then break end
     buckets[#buckets + 1] = {number, its_counts}
   end
   for at = #buckets, 1, -1 do
@@ -232,8 +261,8 @@ local function close(subject, text, open)
   for grain = 2, 3 do
     count_in(subject, grain, math.floor(open / MINUTES[grain]), words, 1, #words)
   end
-  local name = name_of(subject, 1, open)
-  text = joined(text, oldest, get(name))
+  local name, older = text_of(subject, 1, open)
+  text = joined(text, oldest, older)
   redis.call('SET', name, text, 'EXAT', ends(1, open))
   return parse(text)
 end
@@ -276,12 +305,9 @@ local function count(text, place, at)
   return last, true
 end
 
--- The texts of the names from KEYS[first] on, by index in KEYS; in steps, because of Lua's stack.
+-- The texts of the names from KEYS[first] on, by index in KEYS.
 local function texts_from(first)
   local found = {}
-  for from = first, #KEYS, 500 do
-    local texts = redis.call('MGET', unpack(KEYS, from, math.min(from + 499, #KEYS)))
-    for at, text in ipairs(texts) do found[from + at - 1] = text end
-  end
+  for place = first, #KEYS do found[place] = get(KEYS[place]) end
   return found
 end

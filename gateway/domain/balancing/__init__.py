@@ -1,0 +1,1 @@
+"""Rules of load balancing: a module each, and their table in `rules.py`."""

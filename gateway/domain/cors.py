@@ -1,0 +1,181 @@
+"""Cross-origin resource sharing: which pages of other origins may read answers, by their browsers.
+
+The Fetch standard, 3.2 (https://fetch.spec.whatwg.org/#http-cors-protocol). Browsers enforce it for
+their users: a client that is no browser can send any Origin, so nothing here replaces a key.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Final
+
+ANY: Final = "*"
+
+#: What may be sent in a cross-origin request unless `headers` says otherwise: what the gateway
+#: reads itself, and fields of HTTP that clients of an API set. Cookie and Origin are not for
+#: scripts at all.
+DEFAULT_HEADERS: Final = (
+    *("Accept", "Accept-Language", "apiKey", "Authorization", "Content-Language", "Content-Type"),
+    *("Idempotency-Key", "If-Match", "If-Modified-Since", "If-None-Match", "If-Unmodified-Since"),
+    *("Last-Event-ID", "Range", "X-Request-Id"),
+)
+#: What scripts can always read of an answer, beside the fields that Fetch exposes to all of them.
+EXPOSED: Final = (
+    *("RateLimit", "RateLimit-Policy", "Retry-After", "X-RateLimit-Fallback", "X-RateLimit-Limit"),
+    *("X-RateLimit-Remaining", "X-RateLimit-Reset", "X-RateLimit-Reset-After", "X-Request-Id"),
+)
+#: Longer origins are not compared with patterns: a host has at most 253 characters.
+MOST_ORIGIN: Final = 300
+#: A longer list of requested fields is not allowed by `headers: ["*"]`.
+MOST_REQUESTED: Final = 2_048
+
+_ACCESS_CONTROL: Final = b"access-control-"
+_TOKENS = re.compile(
+    r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++(?:[ \t]*+,[ \t]*+[!#$%&'*+\-.^_`|~0-9A-Za-z]++)*+"
+).fullmatch
+#: What "*." stands for at the beginning of a host: one label or more.
+_LABELS: Final = r"(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)+"
+_PORT: Final = r"(?::[0-9]{1,5})?"
+
+
+@dataclass(frozen=True, slots=True)
+class Cors:
+    """`cors` of a route, or of all.
+
+    origins:     as browsers send them: "https://app.example.com"; patterns: with "*." before the
+                 host, for one label or more, or ":*" after it, for any port; or only "*"
+    methods:     that a preflight allows; (): those of the requested route
+    headers:     request headers that a preflight allows; ("*",): those that it asks for
+    expose:      response headers that scripts may read, beside EXPOSED; ("*",): all
+    credentials: browsers send cookies and client certificates, and show the answers to scripts
+    max_age_s:   how long browsers cache a preflight; None: as they choose, which is 5 s
+    """
+
+    origins: tuple[str, ...]
+    methods: tuple[str, ...] = ()
+    headers: tuple[str, ...] = DEFAULT_HEADERS
+    expose: tuple[str, ...] = ()
+    credentials: bool = False
+    max_age_s: float | None = None
+
+
+class CorsRules:
+    """`Cors`, compiled.
+
+    varies: answers depend on the request's Origin
+    """
+
+    __slots__ = ("_exact", "_exposed", "_patterns", "_who", "cors", "varies")
+
+    def __init__(self, cors: Cors) -> None:
+        self.cors = cors
+        self.varies = cors.origins != (ANY,)
+        self._exact = frozenset(origin for origin in cors.origins if ANY not in origin)
+        patterns = [_pattern(origin) for origin in cors.origins if ANY in origin]
+        self._patterns = re.compile("|".join(patterns)).fullmatch if patterns else None
+        self._who = b"Access-Control-Allow-Credentials: true\r\n" if cors.credentials else b""
+        exposed = cors.expose if cors.expose == (ANY,) else (*EXPOSED, *cors.expose)
+        self._exposed = _line("Expose-Headers", ", ".join(exposed))
+
+    def allows(self, origin: str) -> bool:
+        """May pages of this origin read answers? It is compared byte by byte, as browsers do."""
+        if not self.varies or origin in self._exact:
+            return True
+        patterns = self._patterns
+        return patterns is not None and len(origin) <= MOST_ORIGIN and bool(patterns(origin))
+
+    def _allowed(self, origin: str) -> bytes:
+        """The lines that allow an origin, which `allows` admits."""
+        return _line("Allow-Origin", origin if self.varies else ANY) + self._who
+
+    def lines(self, origin: str) -> bytes:
+        """The lines of an answer; b"": the origin is not allowed, or there is none.
+
+        origin: the request's; "": it has none. Without `varies` each answer has the same lines.
+        """
+        if not self.allows(origin):
+            return b""
+        return self._allowed(origin) + self._exposed
+
+    def preflight_lines(self, origin: str, methods: str, requested: str) -> bytes:
+        """The lines of the answer to a preflight of an allowed origin.
+
+        methods:   of the requested route, as a list, for `methods: ()`
+        requested: the value of Access-Control-Request-Headers
+        """
+        cors = self.cors
+        headers = ", ".join(cors.headers)
+        if cors.headers == (ANY,):
+            # Not "*" itself, which does not include Authorization.
+            headers = requested if is_list(requested) else ""
+        return b"".join(
+            (
+                self._allowed(origin),
+                _line("Allow-Methods", ", ".join(cors.methods) or methods),
+                _line("Allow-Headers", headers) if headers else b"",
+                b"" if cors.max_age_s is None else _line("Max-Age", f"{cors.max_age_s:.0f}"),
+            )
+        )
+
+
+@lru_cache(maxsize=1024)
+def compiled(cors: Cors) -> CorsRules:
+    """The rules, compiled once for all routes that share them."""
+    return CorsRules(cors)
+
+
+def is_list(names: str) -> bool:
+    """Is this a list of field names, of a length that may be repeated in an answer?"""
+    return len(names) <= MOST_REQUESTED and _TOKENS(names) is not None
+
+
+def with_vary(lines: bytes) -> bytes:
+    """Header lines with Origin in their Vary: in one line, at the end.
+
+    RFC 9110, 12.5.5: a cache may use the answer for requests with the same values of these fields.
+    """
+    kept: list[bytes] = []
+    names: list[bytes] = []
+    for line in lines.split(b"\r\n")[:-1]:
+        name, _, value = line.partition(b":")
+        if name.lower() == b"vary":
+            names += [each for each in (part.strip(b" \t") for part in value.split(b",")) if each]
+        else:
+            kept.append(line + b"\r\n")
+    if b"*" in names:
+        names = [b"*"]
+    elif b"origin" not in [name.lower() for name in names]:
+        names.append(b"Origin")
+    return b"%bVary: %b\r\n" % (b"".join(kept), b", ".join(names))
+
+
+def without_access_control(lines: bytes) -> bytes:
+    """Header lines without the upstream's own Access-Control-*."""
+    if _ACCESS_CONTROL not in lines.lower():
+        return lines
+    return b"".join(
+        [
+            line + b"\r\n"
+            for line in lines.split(b"\r\n")[:-1]
+            if not line.lower().startswith(_ACCESS_CONTROL)
+        ]
+    )
+
+
+def _pattern(origin: str) -> str:
+    """A regular expression of the origins that a pattern means."""
+    if origin == ANY:
+        return ".*"
+    scheme, _, host = origin.partition("://")
+    labels, port = "", ""
+    if host.endswith(":*"):
+        host, port = host.removesuffix(":*"), _PORT
+    if host.startswith("*."):
+        host, labels = host.removeprefix("*."), _LABELS
+    return f"{re.escape(scheme)}://{labels}{re.escape(host)}{port}"
+
+
+def _line(name: str, value: str) -> bytes:
+    return f"Access-Control-{name}: {value}\r\n".encode("latin-1")

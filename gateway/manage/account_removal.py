@@ -1,0 +1,63 @@
+"""Deletes an account, and revokes the keys that it still has, if that is wanted.
+
+Keys without their account would have neither its plan nor its suspension. So an account with keys
+is not deleted, unless they may be revoked.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.domain.ports import KeyFilter
+from gateway.manage.accounts import Accounts
+from gateway.manage.audit_log import Actor
+from gateway.manage.keys import Keys
+from gateway.manage.problems import Changed, Conflict, NotThere
+
+#: Keys per request to the store.
+_PAGE: Final = 500
+
+
+async def remove_account(
+    accounts: Accounts,
+    keys: Keys,
+    actor: Actor,
+    name: str,
+    *,
+    revokes: bool = False,
+    version: str | None = None,
+) -> int:
+    """Delete an account; returns how many keys were revoked. Raises NotThere, Conflict, Changed.
+
+    A key that someone creates for the account meanwhile stays valid.
+
+    revokes: revoke its keys first; else an account with keys that are not revoked is a Conflict
+    """
+    view = await accounts.view(name)
+    if view.is_implicit:
+        raise NotThere(
+            f"account {name} has no record that could be deleted: it is only named by its keys"
+        )
+    if version is not None and view.version != version:
+        raise Changed(f"account {name} was changed by someone else, load it again")
+    if view.keys and not revokes:
+        what = "1 key that is" if view.keys == 1 else f"{view.keys} keys that are"
+        raise Conflict(
+            f"account {name} has {what} not revoked: revoke or move them first, or delete the "
+            "account with force, which revokes them"
+        )
+    revoked = await _revoke_all(keys, actor, name)
+    await accounts.remove(actor, view.account)
+    return revoked
+
+
+async def _revoke_all(keys: Keys, actor: Actor, name: str) -> int:
+    wanted, revoked, after = KeyFilter(account=name), 0, None
+    while True:
+        page = await keys.page(wanted, after, _PAGE)
+        for view in page.keys:
+            if view.record.status != "revoked":
+                await keys.revoke(actor, view.record.id)
+                revoked += 1
+        if (after := page.next) is None:
+            return revoked

@@ -1,0 +1,85 @@
+"""`access`: lists of addresses, in the policy and in files beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Final
+
+from gateway.domain.address_lists import AccessList, AddressRanges
+from gateway.domain.networks import Network
+from gateway.files import read_regular
+from gateway.policies import fields
+from gateway.policies.faults import Fault, note, one_of, quoted
+from gateway.policies.values import Fields, Value, read_path
+
+ACCESS: Final = ("allow", "deny", "allow_file", "deny_file")
+#: The longest file, and the most lines with a range; a hundred thousand take half a second.
+MOST_FILE_BYTES: Final = 4 * 1024 * 1024
+MOST_RANGES: Final = 200_000
+#: The most faults of one file.
+_MOST_FAULTS: Final = 10
+
+
+def read_access(value: Value) -> AccessList | None:
+    """One list. Its files are added to `value.used`."""
+    given = value.fields(ACCESS)
+    if given is None:
+        return None
+    if not given:
+        if not value.node.value:
+            value.add_fault(one_of(ACCESS), "an empty mapping")
+        return None
+    return AccessList(_ranges(given, "allow"), _ranges(given, "deny"))
+
+
+def _ranges(given: Fields, key: str) -> AddressRanges | None:
+    """Those of a list and of a file together; None: neither is given."""
+    networks: list[Network] = []
+    if key in given:
+        items = given[key].items("a list of addresses and CIDR ranges") or []
+        read = [item.parsed(fields.read_network) for item in items]
+        networks += [network for network in read if network is not None]
+    if f"{key}_file" in given:
+        networks += _of_file(given[f"{key}_file"])
+    elif key not in given:
+        return None
+    return AddressRanges(networks)
+
+
+def _of_file(value: Value) -> list[Network]:
+    """The ranges of a file: one on each line, with comments after '#'."""
+    if value.is_text:
+        value.used.append(str(Path(value.file).parent / str(value.node.value)))
+    path = read_path(value)
+    if path is None:
+        return []
+    try:
+        text = read_regular(Path(path), MOST_FILE_BYTES).decode("utf-8")
+    except OSError as exc:
+        value.add_fault("a file that can be read", f"{value.found} ({exc.strerror})")
+        return []
+    except UnicodeDecodeError as exc:
+        value.add_fault("a text file in UTF-8", f"byte {exc.start} of {path}")
+        return []
+    return _read_lines(value, path, text)
+
+
+def _read_lines(value: Value, path: str, text: str) -> list[Network]:
+    networks: list[Network] = []
+    faults = 0
+    for number, line in enumerate(text.splitlines(), 1):
+        words = line.partition("#")[0].strip()
+        if not words:
+            continue
+        if len(networks) == MOST_RANGES:
+            value.add_fault(f"at most {MOST_RANGES} ranges", "more of them")
+            break
+        try:
+            networks.append(fields.read_network(words))
+        except ValueError as exc:
+            found = f"{quoted(words)} (from {value.path})"
+            note(value.faults, Fault(path, number, "", found, str(exc)))
+            faults += 1
+            if faults == _MOST_FAULTS:
+                break
+    return networks

@@ -1,0 +1,64 @@
+"""An exchange that is traced. Without traces there is none, so that they cost nothing."""
+
+from __future__ import annotations
+
+from time import perf_counter
+
+from gateway.domain.policy import Policy, Server
+from gateway.http1.framing import BodyReader
+from gateway.http1.head import Fields
+from gateway.http1.phases import Steps
+from gateway.proxy.client import Client
+from gateway.proxy.exchange import ClientSide, Exchange
+from gateway.proxy.forward import request_head
+from gateway.proxy.tracing import Trace, Tracer
+from gateway.routing import Requested
+
+
+class TracedExchange(Exchange):
+    """Continues the client's trace, and records the request when it has ended.
+
+    trace:  None: it is not sampled
+    server: that it was sent to last; None: to none
+    """
+
+    __slots__ = ("_lines", "_tracer", "server", "trace")
+
+    trace: Trace | None
+
+    def __init__(
+        self,
+        conn: ClientSide,
+        policy: Policy,
+        requested: Requested,
+        fields: Fields,
+        reader: BodyReader | None,
+        client: Client,
+        client_ip: str,
+        subject: str,
+    ) -> None:
+        Exchange.__init__(self, conn, policy, requested, fields, reader, client, client_ip, subject)
+        tracer = self.context.tracer
+        assert tracer is not None
+        #: The one that it began with: a reload may end traces.
+        self._tracer: Tracer = tracer
+        self.server: Server | None = None
+        self.trace, self._lines = tracer.begin(fields.trace)
+
+    def build_head(self, server: Server) -> bytes:
+        """The head for one of the upstream's servers, with the trace."""
+        self.server = server
+        return b"%b%b\r\n" % (request_head(self, server)[:-2], self._lines)
+
+    def abandon(self, reason: str) -> None:
+        """End without an answer, and record it."""
+        if self.is_over:
+            return
+        super().abandon(reason)
+        if self.trace is not None:
+            self._tracer.ended(self, self, self.trace, reason, perf_counter())
+
+    def _end(self, steps: Steps, now: float) -> None:
+        if self.trace is not None:
+            self._tracer.ended(self, self, self.trace, None, now)
+        Exchange._end(self, steps, now)  # less than by super(), for each request

@@ -1,0 +1,1 @@
+"""The history of policies, with their texts."""
