@@ -48,8 +48,6 @@ class Tossing(Listening):
         cookies = [f"gateway_session=evil; Path={path}" for path in ("/console/keys", "/console/")]
         fields = "".join(f"Set-Cookie: {cookie}\r\n" for cookie in cookies)
         writer.write(f"HTTP/1.1 200 OK\r\n{fields}Content-Length: 0\r\n\r\n".encode())
-        await writer.drain()
-        writer.close()
 
 
 async def test_a_cookie_of_another_port_locks_no_user_out(chromium: Browser) -> None:

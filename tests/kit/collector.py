@@ -66,25 +66,20 @@ class Collector(Listening):
         return {"OTEL_EXPORTER_OTLP_ENDPOINT": url, "OTEL_BSP_SCHEDULE_DELAY": "20", **more}
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                assert head.startswith(b"POST /v1/traces HTTP/1.1\r\n"), head
-                fields = {
-                    name.lower(): value.strip()
-                    for name, _, value in (line.partition(b":") for line in head.split(b"\r\n"))
-                }
-                body = await reader.readexactly(int(fields[b"content-length"]))
-                if fields.get(b"content-encoding") == b"gzip":
-                    body = gzip.decompress(body)
-                self.headers.append(head)
-                self.spans += spans_in(body)
-                await self.behaviour(writer)
-                await writer.drain()
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass
-        finally:
-            writer.close()
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            assert head.startswith(b"POST /v1/traces HTTP/1.1\r\n"), head
+            fields = {
+                name.lower(): value.strip()
+                for name, _, value in (line.partition(b":") for line in head.split(b"\r\n"))
+            }
+            body = await reader.readexactly(int(fields[b"content-length"]))
+            if fields.get(b"content-encoding") == b"gzip":
+                body = gzip.decompress(body)
+            self.headers.append(head)
+            self.spans += spans_in(body)
+            await self.behaviour(writer)
+            await writer.drain()
 
     async def trace(self, trace_id: str, count: int) -> dict[str, Collected]:
         """Wait until this many spans of a trace have come; return them by kind."""

@@ -154,18 +154,13 @@ class ScriptedUpstream(Listening):
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         connection, self._connections = self._connections, self._connections + 1
-        try:
-            while True:
-                exchange = Exchange(await _read_head(reader, connection), reader, writer)
-                async with self._arrived:
-                    self.requests.append(exchange.request)
-                    self._arrived.notify_all()
-                await self.script(exchange)
-                await exchange.read_body()
-        except (asyncio.IncompleteReadError, ConnectionError, asyncio.CancelledError):
-            pass  # the other end closed, or the test is over
-        finally:
-            writer.close()
+        while True:
+            exchange = Exchange(await _read_head(reader, connection), reader, writer)
+            async with self._arrived:
+                self.requests.append(exchange.request)
+                self._arrived.notify_all()
+            await self.script(exchange)
+            await exchange.read_body()
 
 
 async def _read_head(reader: asyncio.StreamReader, connection: int) -> Received:

@@ -5,12 +5,9 @@ from __future__ import annotations
 import asyncio
 import os
 import ssl
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from math import inf
 from pathlib import Path
-from typing import Any
 
 import pytest
 import trustme
@@ -19,50 +16,28 @@ from gateway.domain.policy import HealthCheck, Server, Upstream
 from gateway.errors import UPSTREAM_UNREACHABLE
 from tests.kit.certificates import make_certificate
 from tests.kit.eventually import eventually
+from tests.kit.listening import Served
 from tests.kit.pools import ask, names, policy_of, pools_for, refused
 from tests.kit.upstream import build_response
 from tests.proxy.conftest import Start
 
-Respond = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Any]
-
-
-@asynccontextmanager
-async def listening(
-    respond: Respond, host: str = "127.0.0.1", port: int = 0, tls: ssl.SSLContext | None = None
-) -> AsyncIterator[int]:
-    server = await asyncio.start_server(respond, host, port, ssl=tls)
-    try:
-        yield server.sockets[0].getsockname()[1]
-    finally:
-        server.close()
-
 
 async def answer_ok(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while True:
-            await reader.readuntil(b"\r\n\r\n")
-            writer.write(build_response(200, b"ok"))
-    except (asyncio.IncompleteReadError, ConnectionError):
-        pass
-    finally:
-        writer.close()
+    while True:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(build_response(200, b"ok"))
 
 
 async def answer_nothing(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while await reader.read(65536):
-            pass
-    except ConnectionError:
+    while await reader.read(65536):
         pass
-    finally:
-        writer.close()
 
 
 async def test_each_address_of_a_target_is_tried() -> None:
     """An address that refuses is skipped: localhost is one target with two addresses."""
     known = {"localhost": ["127.0.0.9", "127.0.0.8", "127.0.0.10"]}
-    async with listening(answer_nothing, "127.0.0.10") as port:
-        policy = policy_of(Upstream("api", (Server("http", "localhost", port),)))
+    async with Served(answer_nothing, host="127.0.0.10") as served:
+        policy = policy_of(Upstream("api", (Server("http", "localhost", served.port),)))
         async with pools_for(policy, look_up=names(known)) as pools:
             connection = await ask(pools)
             assert connection.transport.get_extra_info("peername")[0] == "127.0.0.10"
@@ -85,8 +60,9 @@ async def test_https_is_verified(tmp_path: Path, caplog: pytest.LogCaptureFixtur
     broken = tmp_path / "broken.pem"
     broken.write_text("no certificate")
     os.mkfifo(tmp_path / "pipe.pem")
-    async with listening(answer_nothing, tls=context) as port:
-        api, wrong = Server("https", "api.test", port), Server("https", "wrong.test", port)
+    async with Served(answer_nothing, tls=context) as served:
+        api = Server("https", "api.test", served.port)
+        wrong = Server("https", "wrong.test", served.port)
         policy = policy_of(
             Upstream("api", (api,), ca=str(made.ca)),
             Upstream("name", (wrong,), ca=str(made.ca)),
@@ -124,8 +100,8 @@ async def test_the_name_that_is_verified(tmp_path: Path, asked: str, name: str) 
     names_of = names({"api.test": ["127.0.0.1"]})
     seen: list[str | None] = []
     made = make_certificate(tmp_path, [name])
-    async with listening(answer_nothing, tls=tls_of(made.certificate, made.key, seen)) as port:
-        server = Server("https", "api.test", port, asked=asked.format(port=port))
+    async with Served(answer_nothing, tls=tls_of(made.certificate, made.key, seen)) as served:
+        server = Server("https", "api.test", served.port, asked=asked.format(port=served.port))
         policy = policy_of(Upstream("api", (server,), ca=str(made.ca)))
         async with pools_for(policy, look_up=names_of) as pools:
             await ask(pools)
@@ -141,10 +117,10 @@ async def test_a_handshake_that_never_ends(tmp_path: Path) -> None:
     made = make_certificate(tmp_path, ["localhost"])
     context = tls_of(made.certificate, made.key, [])
     async with (
-        listening(answer_ok, "127.0.0.2", tls=context) as port,
-        listening(answer_nothing, "127.0.0.1", port),
+        Served(answer_ok, host="127.0.0.2", tls=context) as served,
+        Served(answer_nothing, port=served.port),
     ):
-        server = Server("https", "localhost", port)
+        server = Server("https", "localhost", served.port)
         policy = policy_of(Upstream("api", (server,), ca=str(made.ca), connect_s=3.0))
         async with pools_for(
             policy, look_up=names({"localhost": ["127.0.0.1", "127.0.0.2"]})
@@ -156,8 +132,8 @@ async def test_a_handshake_that_never_ends(tmp_path: Path) -> None:
 async def test_an_exchange_over_https(start: Start, tmp_path: Path) -> None:
     """Requests go to an https server like to any other."""
     made = make_certificate(tmp_path, ["localhost"])
-    async with listening(answer_ok, tls=tls_of(made.certificate, made.key, [])) as port:
-        upstream = Upstream("api", (Server("https", "localhost", port),), ca=str(made.ca))
+    async with Served(answer_ok, tls=tls_of(made.certificate, made.key, [])) as served:
+        upstream = Upstream("api", (Server("https", "localhost", served.port),), ca=str(made.ca))
         bench = await start(upstreams={"api": upstream})
         async with await bench.connect() as wire:
             for _ in range(2):
@@ -178,16 +154,13 @@ async def test_a_client_certificate(start: Start, tmp_path: Path) -> None:
 
     async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         names = writer.get_extra_info("peercert")["subjectAltName"]
-        try:
-            while True:
-                target = (await reader.readuntil(b"\r\n\r\n")).split(b" ")[1].decode()
-                seen.append(f"{names[0][1]} {target}")
-                writer.write(build_response(200, b"ok"))
-        except (asyncio.IncompleteReadError, ConnectionError):
-            writer.close()
+        while True:
+            target = (await reader.readuntil(b"\r\n\r\n")).split(b" ")[1].decode()
+            seen.append(f"{names[0][1]} {target}")
+            writer.write(build_response(200, b"ok"))
 
-    async with listening(answer, tls=context) as port:
-        plain = Upstream("api", (Server("https", "localhost", port),), ca=str(made.ca))
+    async with Served(answer, tls=context) as served:
+        plain = Upstream("api", (Server("https", "localhost", served.port),), ca=str(made.ca))
         own = replace(
             plain,
             client_certificate=str(client.certificate),
@@ -224,8 +197,8 @@ async def test_a_client_certificate_that_cannot_be_used(
     """Its server cannot be used, and the log says why; the rest of the gateway works."""
     made = make_certificate(tmp_path, ["localhost"])
     other = make_certificate(tmp_path, ["localhost"], "other")
-    async with listening(answer_ok, tls=tls_of(made.certificate, made.key, [])) as port:
-        good = Upstream("good", (Server("https", "localhost", port),), ca=str(made.ca))
+    async with Served(answer_ok, tls=tls_of(made.certificate, made.key, [])) as served:
+        good = Upstream("good", (Server("https", "localhost", served.port),), ca=str(made.ca))
         bad = replace(
             good, name="api", client_certificate=str(made.certificate), client_key=str(other.key)
         )

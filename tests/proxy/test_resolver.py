@@ -17,6 +17,7 @@ from gateway.domain.policy import Server
 from gateway.proxy import resolver as module
 from gateway.proxy.resolver import FILE_TTL_S, SYSTEM_TTL_S, Resolver
 from tests.kit.dns_server import ScriptedDns
+from tests.kit.listening import Served
 
 
 async def found(resolver: Resolver, host: str) -> tuple[list[str], float]:
@@ -285,8 +286,6 @@ async def test_an_answer_that_is_too_long_for_udp(tmp_path: Path) -> None:
             (length,) = struct.unpack("!H", await reader.readexactly(2))
             answer = ScriptedDns.answer(dns_server, await reader.readexactly(length)) or b""
             writer.write(struct.pack("!H", len(answer)) + answer)
-            await writer.drain()
-            writer.close()
 
-        async with await asyncio.start_server(by_tcp, "127.0.0.1", dns_server.port):
+        async with Served(by_tcp, port=dns_server.port):
             assert len((await found(dns_server.resolver(tmp_path), "api.test"))[0]) == 200

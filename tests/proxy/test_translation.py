@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import socket
 import ssl
 from pathlib import Path
@@ -34,14 +33,9 @@ class SecureUpstream(ScriptedUpstream):
     def __init__(self, script: Script, certificate: Path, key: Path) -> None:
         super().__init__(script)
         self.names: list[str | None] = []
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.load_cert_chain(certificate, key)
-        self._context.sni_callback = lambda _, name, __: self.names.append(name)
-
-    async def start(self) -> None:
-        self._server = await asyncio.start_server(
-            self._connected, "127.0.0.1", self.port, ssl=self._context
-        )
+        self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.tls.load_cert_chain(certificate, key)
+        self.tls.sni_callback = lambda _, name, __: self.names.append(name)
 
 
 class Loopback(AbstractResolver):

@@ -67,8 +67,8 @@ async def test_invalid_replies(reply: bytes, caplog: pytest.LogCaptureFixture) -
     failed = dict[str, BaseException]()
     with caplog.at_level(logging.ERROR):
         async with (
-            answering(reply) as port,
-            open_managed(parse_url(f"redis://127.0.0.1:{port}/0")) as it,
+            answering(reply) as server,
+            open_managed(parse_url(f"redis://127.0.0.1:{server.port}/0")) as it,
         ):
             for what, ask in ASKED.items():
                 try:
@@ -87,8 +87,8 @@ async def test_the_error_of_an_invalid_reply(
     """The error says that the store's reply was unexpected; the log has the traceback."""
     monkeypatch.setattr(errors, "_throttle", LogThrottle())
     async with (
-        answering(b":1\r\n") as port,
-        open_managed(parse_url(f"redis://127.0.0.1:{port}/0")) as it,
+        answering(b":1\r\n") as server,
+        open_managed(parse_url(f"redis://127.0.0.1:{server.port}/0")) as it,
     ):
         with pytest.raises(StoreDown, match="sent an unexpected reply"):
             await it.keys.page(KeyFilter())
@@ -99,8 +99,10 @@ async def test_the_error_of_an_invalid_reply(
 async def test_a_silent_server(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The wait for a silent server is short, retries included."""
     monkeypatch.setattr(clients, "COMMAND_TIMEOUT_S", 0.05)
-    async with answering(b"") as port:
-        url = f"{scheme}://127.0.0.1:{port}" + ("/main" if scheme == "redis+sentinel" else "")
+    async with answering(b"") as server:
+        url = f"{scheme}://127.0.0.1:{server.port}" + (
+            "/main" if scheme == "redis+sentinel" else ""
+        )
         async with open_managed(parse_url(url)) as it:
             with pytest.raises(StoreDown, match=r"no answer within 0\.05 s"):
                 await it.keys.page(KeyFilter())
@@ -109,7 +111,7 @@ async def test_a_silent_server(scheme: str, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES)
 async def test_invalid_replies_of_a_sentinel(reply: bytes) -> None:
     """An invalid reply of a Sentinel is StoreDown."""
-    async with answering(reply) as port:
-        address: Any = parse_url(f"redis+sentinel://127.0.0.1:{port}/main")
+    async with answering(reply) as server:
+        address: Any = parse_url(f"redis+sentinel://127.0.0.1:{server.port}/main")
         with pytest.raises(StoreDown, match="no master"):
             await read_master(address)

@@ -7,6 +7,7 @@ import socket
 import tracemalloc
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from gateway.stores.redis.address import StoreAddress
 from gateway.stores.redis.connection import Pipeline, StoreConnection, command, grace_s, pause_s
 from gateway.stores.redis.reply_bounds import MOST_REPLY_BYTES
 from tests.kit.eventually import eventually
+from tests.kit.listening import Served
 from tests.kit.redis_server import RedisServer
 from tests.kit.store_proxy import StoreProxy
 from tests.kit.transport import MemoryTransport
@@ -422,17 +424,13 @@ async def test_server_that_does_not_answer() -> None:
         nonlocal accepted
         accepted += 1
         await reader.read()
-        writer.close()
 
-    server = await asyncio.start_server(silent, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    link = StoreConnection(StoreAddress("tcp", host="127.0.0.1", port=port), timeout_s=0.02)
-    link.start()
-    await eventually(lambda: accepted >= 2, "tried twice")
-    assert not link.is_up
-    await link.stop()
-    server.close()
-    await server.wait_closed()
+    async with Served(silent) as server:
+        link = StoreConnection(address_at(server.port), timeout_s=0.02)
+        link.start()
+        await eventually(lambda: accepted >= 2, "tried twice")
+        assert not link.is_up
+        await link.stop()
 
 
 async def test_wrong_tls() -> None:
@@ -443,18 +441,14 @@ async def test_wrong_tls() -> None:
         nonlocal received
         received += await reader.read(100)
         writer.write(b"+OK\r\n")
-        writer.close()
 
-    server = await asyncio.start_server(plain, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    address = StoreAddress("tcp", host="127.0.0.1", port=port, password="s3cret", tls=True)
-    link = StoreConnection(address)
-    link.start()
-    await eventually(lambda: link.last_error is not None, "refused")
-    assert b"s3cret" not in received
-    await link.stop()
-    server.close()
-    await server.wait_closed()
+    async with Served(plain) as server:
+        address = replace(address_at(server.port), password="s3cret", tls=True)
+        link = StoreConnection(address)
+        link.start()
+        await eventually(lambda: link.last_error is not None, "refused")
+        assert b"s3cret" not in received
+        await link.stop()
 
 
 async def test_the_timeout_of_the_moment() -> None:
@@ -483,18 +477,14 @@ async def test_slow_at_its_trial() -> None:
         while data := await reader.read(1000):
             tried += b"DECIDE" in data
             writer.write(b"+PONG\r\n")  # of the two answers, one
-        writer.close()
 
-    server = await asyncio.start_server(slow, "127.0.0.1", 0)
-    port = server.sockets[0].getsockname()[1]
-    link = StoreConnection(address_at(port), timeout_s=0.02, setup=(command("DECIDE"),))
-    link.on_up.append(lambda: pytest.fail("it was taken for up"))
-    link.start()
-    await eventually(lambda: tried >= 2, "tried twice")
-    assert "did not answer within 0.02 s" in str(link.last_error)
-    await link.stop()
-    server.close()
-    await server.wait_closed()
+    async with Served(slow) as server:
+        link = StoreConnection(address_at(server.port), timeout_s=0.02, setup=(command("DECIDE"),))
+        link.on_up.append(lambda: pytest.fail("it was taken for up"))
+        link.start()
+        await eventually(lambda: tried >= 2, "tried twice")
+        assert "did not answer within 0.02 s" in str(link.last_error)
+        await link.stop()
 
 
 async def test_given_up(redis_server: RedisServer) -> None:

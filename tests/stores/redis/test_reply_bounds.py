@@ -139,8 +139,8 @@ def test_many_elements() -> None:
 )
 async def test_of_redis_py(reply: bytes) -> None:
     """A client of redis-py refuses a reply above the bound, without repeating the command."""
-    async with answering(reply) as port:
-        client = redis_client(parse_url(f"redis://127.0.0.1:{port}/0"))
+    async with answering(reply) as server:
+        client = redis_client(parse_url(f"redis://127.0.0.1:{server.port}/0"))
         with pytest.raises(InvalidResponse):
             await client.get("a")
         await client.aclose()
@@ -156,15 +156,15 @@ async def test_a_value_in_disguise(redis_server: Any) -> None:
 
 async def test_of_each_kind() -> None:
     """The clients of Sentinels, of their master, of one server and of a cluster are bounded."""
-    async with answering(b"*2147483647\r\n") as port:
-        sentinels = sentinel_client(parse_url(f"redis+sentinel://127.0.0.1:{port}/main"))
+    async with answering(b"*2147483647\r\n") as server:
+        sentinels = sentinel_client(parse_url(f"redis+sentinel://127.0.0.1:{server.port}/main"))
         with pytest.raises(InvalidResponse):
             await sentinels.sentinels[0].sentinel_masters()
         await sentinels.aclose()
-        async with _client(parse_url(f"redis://127.0.0.1:{port}/0")) as one:
+        async with _client(parse_url(f"redis://127.0.0.1:{server.port}/0")) as one:
             with pytest.raises(InvalidResponse):
                 await one.execute_command("ROLE")
-        cluster: Any = redis_client(parse_url(f"redis+cluster://127.0.0.1:{port}"))
+        cluster: Any = redis_client(parse_url(f"redis+cluster://127.0.0.1:{server.port}"))
         with pytest.raises(Exception, match="more than 16777216 bytes"):
             await cluster.get("a")
         await cluster.aclose()

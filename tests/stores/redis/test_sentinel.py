@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -195,7 +195,31 @@ async def test_a_watch_reports_only_changes(
 # -- under load -----------------------------------------------------------------------------------
 
 
-async def test_a_planned_failover(sentinel: RedisSentinel) -> None:
+@pytest.fixture
+def followed(monkeypatch: pytest.MonkeyPatch) -> Callable[[RedisServer], Awaitable[None]]:
+    """Waits until the watch has named this master to every connection.
+
+    Until then a connection may still use the old one, and is opened again in the middle of a test.
+    """
+    seen: list[object] = []
+    look = MasterWatch._look
+
+    async def seeing(watch: MasterWatch) -> None:
+        await look(watch)
+        seen.append(watch._master)
+
+    async def wait(master: RedisServer) -> None:
+        # Between two looks the listeners are told.
+        node = ("127.0.0.1", master.port)
+        await eventually(lambda: seen[-2:] == [node, node], "the watch has told of the master", 60)
+
+    monkeypatch.setattr(MasterWatch, "_look", seeing)
+    return wait
+
+
+async def test_a_planned_failover(
+    sentinel: RedisSentinel, followed: Callable[[RedisServer], Awaitable[None]]
+) -> None:
     """The master changes on request: nothing fails, and the old one is left at once."""
     async with opened_store(sentinel.address) as store, Load(store) as load:
         first, second = await with_keys(store, 2)
@@ -208,11 +232,14 @@ async def test_a_planned_failover(sentinel: RedisSentinel) -> None:
         await store.keys.add(FULL)
         with new.client() as client:
             assert client.exists(key_name(FULL.id))
+        await followed(new)
         await load.until_settled()
         await load.is_exact()
 
 
-async def test_a_master_is_killed(sentinel: RedisSentinel) -> None:
+async def test_a_master_is_killed(
+    sentinel: RedisSentinel, followed: Callable[[RedisServer], Awaitable[None]]
+) -> None:
     """The master is killed: decisions are local until its replica is the master."""
     async with opened_store(sentinel.address) as store, Load(store) as load:
         first, second = await with_keys(store, 2)
@@ -224,6 +251,8 @@ async def test_a_master_is_killed(sentinel: RedisSentinel) -> None:
         victim.kill()
         await eventually(lambda: load.local > 0, "it is decided without the store", 60)
         assert await is_valid(store, first.id)
+        (new,) = (server for server in sentinel.servers if server is not victim)
+        await followed(new)
         await load.until_settled()
         await revoke(sentinel.address, first)
         await eventually(lambda: is_revoked(store, first), "a key that is revoked is refused")
