@@ -89,8 +89,8 @@ class Accounting:
         if reason is None and refusal is not None:
             reason = refusal.reason
             self.metrics.refused(reason)
-        route = request.route.name
-        grant, sent_to = request.grant, request.sent_to
+        matched, grant, sent_to = request.route, request.grant, request.sent_to
+        route = matched.name
         if refusal is None and grant is not None and status:
             tally = grant.tally
             if tally is not None and tally.table is self.usage.open:
@@ -100,7 +100,7 @@ class Accounting:
         else:
             self._not_admitted(request, route, reason)
         self.metrics.inflight -= 1
-        if request.upstream_from and request.route.canary is not None:
+        if matched.canary is not None and request.upstream_from:
             self.metrics.canary_ended(route, request.upstream_for(), status)
         self.metrics.ended(
             route,

@@ -14,19 +14,12 @@ from gateway.proxy.request import Request, variables
 
 def request_head(request: Request, server: Server) -> bytes:
     """The head, its empty line included, for one of the upstream's servers."""
-    fields, client, grant = request.fields, request.client, request.grant
-    if fields.chunked:
-        framing = b"Transfer-Encoding: chunked\r\n"
-    elif fields.length is not None:
-        framing = b"Content-Length: %d\r\n" % fields.length
-    else:
-        framing = b""
-    requested = request.requested
-    line = requested.forward_line
-    if server.path:
-        line = line.replace(b" ", b" %b" % server.path.encode("ascii"), 1)
-    if fields.websocket is not None and (key := request.websocket_key):
-        framing = handshake_lines(key)
+    fields, client, grant, requested = (
+        request.fields,
+        request.client,
+        request.grant,
+        request.requested,
+    )
     forward = fields.forward
     if client.is_trusted:
         described, asked = client.forwarded_lines(fields), b""
@@ -37,23 +30,43 @@ def request_head(request: Request, server: Server) -> bytes:
         values = variables(request) if edits.has_variables else {}
         forward = edits.without(forward) + edits.added(values)
         described, asked = edits.without(described), edits.without(asked)
-    if server.asked:
-        # The client's Host is the first line, if there is one.
-        others = forward.partition(b"\r\n")[2] if fields.host else forward
-        forward = b"Host: %b\r\n%b" % (server.asked.encode("ascii"), others)
-    elif not fields.host:
-        # HTTP/1.0 clients may omit it; HTTP/1.1 servers require it.
-        forward = b"Host: %b\r\n%b" % (server.authority.encode("ascii"), forward)
+    if server.asked or not fields.host:
+        forward = _with_host(forward, fields, server)
+    line = requested.forward_line
     return b"%b%b%b%b%b%bX-Request-Id: %b\r\n%b\r\n" % (
-        line,
+        line if not server.path else _below(server.path, line),
         forward,
         _authorization(fields) if request.route.auth == "none" else b"",
         described,
         asked,
         b"" if grant is None else grant.identity,
         request.request_id,
-        framing,
+        b"" if fields.bare else _framing(request, fields),
     )
+
+
+def _below(path: str, line: bytes) -> bytes:
+    """The request line, with its path below a server's base path."""
+    return line.replace(b" ", b" %b" % path.encode("ascii"), 1)
+
+
+def _with_host(lines: bytes, fields: Fields, server: Server) -> bytes:
+    """The field lines, with the Host that the server gets.
+
+    HTTP/1.0 clients may omit it; HTTP/1.1 servers require it.
+    """
+    # The client's is the first line, if there is one.
+    others = lines.partition(b"\r\n")[2] if fields.host else lines
+    return b"Host: %b\r\n%b" % ((server.asked or server.authority).encode("ascii"), others)
+
+
+def _framing(request: Request, fields: Fields) -> bytes:
+    """The lines of a body or of a WebSocket handshake."""
+    if fields.websocket is not None and (key := request.websocket_key):
+        return handshake_lines(key)
+    if fields.chunked:
+        return b"Transfer-Encoding: chunked\r\n"
+    return b"" if fields.length is None else b"Content-Length: %d\r\n" % fields.length
 
 
 def _authorization(fields: Fields) -> bytes:

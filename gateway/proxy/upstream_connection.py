@@ -356,7 +356,9 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             if head.status != 100:
                 exchange.pass_interim(head)
             data = rest
-        if self.pool.health.is_doubted:
+        health = self.pool.health
+        # As `Health.is_doubted`, without its call, which would be 1 % of a request.
+        if health.counted or health.failures or health.probing:
             self.pool.answered(head.status, self._waited_s(exchange))
         self._head = head
         if head.sized and head.length == len(rest) and exchange.method != "HEAD":
