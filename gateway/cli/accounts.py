@@ -159,7 +159,7 @@ def _warn_without_plan(without: int) -> None:
 @click.option("--search", "text", metavar="TEXT", help="Only accounts with this in their name.")
 @click.option("--all", "with_own", is_flag=True, help="Also those of keys that were given none.")
 @store_options
-@keyforms.json_option
+@keyforms.shown_option
 def list_accounts(
     text: str | None, with_own: bool, store: StoreAddress | None, data: Path, as_json: bool
 ) -> None:
@@ -200,7 +200,7 @@ def _row(view: AccountView) -> list[terminal.Cell]:
 @_name
 @keyforms.policies_option("whose limits of the account are shown")
 @store_options
-@keyforms.json_option
+@keyforms.shown_option
 def describe(
     name: str, policies: Path | None, store: StoreAddress | None, data: Path, as_json: bool
 ) -> None:

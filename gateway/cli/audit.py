@@ -10,7 +10,7 @@ from typing import Any, Final
 
 import click
 
-from gateway.cli.keyforms import as_table
+from gateway.cli.keyforms import as_table, shown_option
 from gateway.cli.store import StoreChoice, store_options, with_managed
 from gateway.domain.audit import Entry, Event
 from gateway.domain.patterns import printable
@@ -41,7 +41,7 @@ _MOST_CHANGE: Final = 100
 )
 @click.option("--actor", help="Only by actors whose name or address contains this.")
 @click.option("--verify", is_flag=True, help="Verify the whole log instead.")
-@click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+@shown_option
 @store_options
 @click.pass_context
 def audit(

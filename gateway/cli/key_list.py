@@ -86,7 +86,7 @@ _ORDERS: Final[Mapping[str, Callable[[KeyView], Any]]] = {
 )
 @keyforms.policies_option("that have earlier names of the plan")
 @store_options
-@keyforms.json_option
+@keyforms.shown_option
 def list_keys(
     sort: str,
     reverse: bool,
@@ -101,7 +101,7 @@ def list_keys(
 ) -> None:
     """List keys, oldest first.
 
-    A terminal gets colours and relative times; a pipe or a file gets times in UTC and no colours.
+    A terminal gets colours and relative times, a pipe or a file JSON; with --text, times in UTC.
     """
     if page is not None and after is not None:
         raise click.UsageError("--page and --after cannot be combined")

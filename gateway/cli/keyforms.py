@@ -11,6 +11,7 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from gateway.cli import terminal
 from gateway.cli.options import Folder, load_folder
 from gateway.domain.key_format import is_key_id, looks_like_key
 from gateway.domain.patterns import printable
@@ -40,7 +41,22 @@ limit_option = click.option(
     "repeatable.",
 )
 plan_option = click.option("--plan", help="A plan of the policies; default: the account's plan.")
+#: Of commands that change something.
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
+
+
+def _for_people(_ctx: click.Context, _option: click.Parameter, as_json: bool | None) -> bool:
+    return not terminal.is_terminal() if as_json is None else as_json
+
+
+#: Of commands that only show something.
+shown_option = click.option(
+    "--json/--text",
+    "as_json",
+    default=None,
+    callback=_for_people,
+    help="Print JSON, or text for people. Default: text on a terminal, else JSON.",
+)
 
 
 def policies_option(use: str) -> Callable[[Command], Command]:

@@ -24,6 +24,9 @@ from gateway.manage.views import key_as_json, moment, status_words
 from gateway.stores.managed import ManagedStores
 from gateway.stores.redis.address import StoreAddress
 
+#: What a command does.
+Body = Callable[..., None]
+
 _TRY_IT: Final = "curl -H 'Authorization: Bearer {}' http://127.0.0.1:8080/v1/auth/verify"
 #: Option that `edit` can clear -> the field, and its cleared value.
 _CLEARED: Final[Mapping[str, tuple[str, object]]] = {
@@ -45,12 +48,15 @@ def _read_overlap(_ctx: click.Context, _: click.Parameter, text: str) -> int:
         raise keyforms.usage_error(invalid) from invalid
 
 
-def _key_command(example: str) -> Callable[[Callable[..., None]], click.Command]:
-    """A command of the group for one key, with ID, --store, --data and --json."""
+def _key_command(
+    example: str,
+    output: Callable[[Callable[..., None]], Callable[..., None]] = keyforms.json_option,
+) -> Callable[[Body], click.Command]:
+    """A command of the group for one key, with ID, --store, --data and the choice of the output."""
 
-    def build(function: Callable[..., None]) -> click.Command:
+    def build(function: Body) -> click.Command:
         return keys.command(epilog=f"Example: gateway keys {example}")(
-            _key_id(store_options(keyforms.json_option(function)))
+            _key_id(store_options(output(function)))
         )
 
     return build
@@ -93,7 +99,7 @@ def create(
     _print_new(*made, as_json, {})
 
 
-@_key_command("describe 7h3k9m2p4q6r")
+@_key_command("describe 7h3k9m2p4q6r", keyforms.shown_option)
 def describe(key_id: str, store: StoreAddress | None, data: Path, as_json: bool) -> None:
     """Show a key."""
 

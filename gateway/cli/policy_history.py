@@ -9,9 +9,10 @@ from typing import Final
 
 import click
 
-from gateway.cli.keyforms import as_table, json_option, os_actor
+from gateway.cli.keyforms import as_table, json_option, os_actor, shown_option
 from gateway.cli.options import Folder
 from gateway.cli.store import StoreChoice, store_options, with_managed
+from gateway.cli.terminal import is_terminal
 from gateway.domain.patterns import printable
 from gateway.domain.policy_files import Texts, is_hash
 from gateway.domain.policy_history import MOST_KEPT, PolicyLoad
@@ -51,7 +52,7 @@ def policies() -> None:
     help="How many of the newest.",
 )
 @store_options
-@json_option
+@shown_option
 def history(count: int, store: StoreAddress | None, data: Path, as_json: bool) -> None:
     """List which policies were loaded, when and why, the newest last.
 
@@ -145,7 +146,7 @@ def _row(load: PolicyLoad) -> tuple[str, ...]:
 
 
 def _print_text(text: str) -> None:
-    if _is_terminal():
+    if is_terminal():
         lines = text.replace("\t", "    ").split("\n")
         click.echo("\n".join(map(printable, lines)), nl=not text.endswith("\n"))
     else:
@@ -153,7 +154,3 @@ def _print_text(text: str) -> None:
         sys.stdout.flush()
         sys.stdout.buffer.write(text.encode())
         sys.stdout.buffer.flush()
-
-
-def _is_terminal() -> bool:
-    return sys.stdout.isatty()

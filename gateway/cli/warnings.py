@@ -39,7 +39,7 @@ def _read_key_id(ctx: click.Context, option: click.Parameter, text: str | None) 
     help="Only warnings of the key with this id.",
 )
 @store_options
-@keyforms.json_option
+@keyforms.shown_option
 def warnings(
     count: int, key_id: str | None, store: StoreAddress | None, data: Path, as_json: bool
 ) -> None:

@@ -48,7 +48,7 @@ def log(redis_server: RedisServer) -> RedisServer:
 
 
 def run(server: RedisServer, *words: str) -> Result:
-    return CliRunner().invoke(cli, ["audit", "--store", server.url, *words])
+    return CliRunner().invoke(cli, ["audit", "--store", server.url, "--text", *words])
 
 
 def listed(server: RedisServer, *words: str) -> list[dict[str, Any]]:

@@ -116,10 +116,10 @@ def test_wrong_options(filled: Shell, words: str, expected: str) -> None:
 
 def test_a_page_says_how_to_continue(filled: Shell) -> None:
     """Beside the table, not in it."""
-    done = filled.run(keys, "list", "--limit", "2")
+    done = filled.run(keys, "list", "--limit", "2", "--text")
     assert len(done.stdout.splitlines()) == 3
     assert done.stderr == f"2 of 4 keys; the next: --after {IDS[1]}\n"
-    assert filled.run(keys, "list", "--limit", "4").stderr == ""
+    assert filled.run(keys, "list", "--limit", "4", "--text").stderr == ""
     assert filled.run(keys, "list", "--limit", "2", "--json").stderr == ""
 
 
@@ -145,10 +145,11 @@ def on_a_terminal(*words: str, **environment: str) -> str:
 
 
 def test_a_terminal_and_a_pipe(filled: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A pipe gets exact times without colours; a terminal relative ones, and colours."""
+    """A terminal gets relative times and colours; a pipe JSON, or exact times without colours."""
     monkeypatch.setenv("PYTHONPATH", str(SHIPPED.parent))
     monkeypatch.delenv("NO_COLOR", raising=False)
-    piped = filled.text(keys, "list")
+    assert json.loads(filled.text(keys, "list"))[0]["name"] == "delta"
+    piped = filled.text(keys, "list", "--text")
     assert "2023-11-14T22:13:20.000007Z" in piped
     assert "\x1b" not in piped
     words = ("keys", "list", "--store", filled.server.url)
@@ -163,7 +164,7 @@ def test_a_terminal_and_a_pipe(filled: Shell, monkeypatch: pytest.MonkeyPatch) -
 
 def test_accounts_have_the_same_table(filled: Shell) -> None:
     """Their status is a column, and piped output has no colours."""
-    lines = filled.text(accounts, "list").splitlines()
+    lines = filled.text(accounts, "list", "--text").splitlines()
     assert [line.split() for line in lines] == [
         ["NAME", "PLAN", "SERVICES", "STATUS", "KEYS"],
         ["acme", "no", "record", "4"],

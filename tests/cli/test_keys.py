@@ -120,7 +120,7 @@ def test_a_key_with_everything(shell):
     assert shown["ip_ranges"] == ["10.0.0.0/8", "192.0.2.1/32"]
     assert shown["limits"] == {"plan": "300/minute,burst=500", "search": "5/second"}
     assert shown["status"] == "valid"
-    text = shell.text(keys, "describe", made["id"])
+    text = shell.text(keys, "describe", "--text", made["id"])
     assert "permissions: edr read; ticketing write, read" in " ".join(text.split())
 
 
@@ -129,7 +129,7 @@ def test_what_a_person_reads(shell):
     lines = shell.text(keys, "create", "--name", "ci", "--plan", "pro").splitlines()
     (key,) = [line for line in lines if key_format.parse(line)]
     assert any(f"curl -H 'Authorization: Bearer {key}'" in line for line in lines)
-    listed = shell.text(keys, "list")
+    listed = shell.text(keys, "list", "--text")
     assert key_format.parse(key).id in listed
     assert key not in listed
 
@@ -299,11 +299,11 @@ def test_last_use(shell):
     """A key shows when it was last used, or that it never was."""
     key_id = shell.create()["id"]
     assert shell.json(keys, "describe", key_id)["last_used"] is None
-    assert "never" in shell.text(keys, "list")
+    assert "never" in shell.text(keys, "list", "--text")
     with shell.server.client() as client:
         client.hset("gw:{keys}:used", key_id, NOW)
     assert shell.json(keys, "describe", key_id)["last_used"] == "2027-01-15T08:00:00Z"
-    assert "2027-01-15T08:00:00Z" in shell.text(keys, "list")
+    assert "2027-01-15T08:00:00Z" in shell.text(keys, "list", "--text")
 
 
 @pytest.mark.parametrize("command", ["describe", "usage", "rotate", "suspend", "resume", "revoke"])
@@ -322,7 +322,7 @@ def test_lists(shell):
     assert shell.json(keys, "list") == []
     ids = [shell.create()["id"] for _ in range(3)]
     assert [shown["id"] for shown in shell.json(keys, "list")] == ids
-    lines = shell.text(keys, "list").splitlines()
+    lines = shell.text(keys, "list", "--text").splitlines()
     assert [line.split()[0] for line in lines] == ["ID", *ids]
 
 
@@ -412,8 +412,10 @@ def test_plans_of_accounts(shell):
     }
     made = shell.json(keys, "create", "--name", "ci", "--account", "acme")
     assert made["plan"] is None
-    assert "plan: pro (its account's)" in " ".join(shell.text(keys, "describe", made["id"]).split())
-    assert "pro" in shell.text(keys, "list")
+    assert "plan: pro (its account's)" in " ".join(
+        shell.text(keys, "describe", "--text", made["id"]).split()
+    )
+    assert "pro" in shell.text(keys, "list", "--text")
     with shell.server.client() as client:
         kept = read_account("acme", client.get("gw:{keys}:account:acme"))
     assert kept == Account("acme", ("edr",), "pro", {"plan": Limit("plan", "rate", 9, 1_000_000)})
@@ -441,10 +443,10 @@ def test_an_account_that_loses_its_plan(shell):
 def test_an_expired_key_is_described_as_listed(shell):
     """Both show the same status."""
     made = shell.create("--expires", "1ms")
-    described = " ".join(shell.text(keys, "describe", made["id"]).split())
+    described = " ".join(shell.text(keys, "describe", "--text", made["id"]).split())
     assert "status: expired" in described
     assert "expired: yes" not in described
-    assert "expired" in shell.text(keys, "list")
+    assert "expired" in shell.text(keys, "list", "--text")
 
 
 def test_a_long_wait_is_reported(monkeypatch, tmp_path):
@@ -521,13 +523,13 @@ def test_accounts(shell):
         **{"implicit": False, "keys": 0, "effective_limits": None, "key_ids": []},
     }
     assert [entry["name"] for entry in shell.json(accounts, "list")] == ["acme", "zeta"]
-    listed = [line.split() for line in shell.text(accounts, "list").splitlines()]
+    listed = [line.split() for line in shell.text(accounts, "list", "--text").splitlines()]
     assert listed == [
         ["NAME", "PLAN", "SERVICES", "STATUS", "KEYS"],
         ["acme", "edr,", "scm", "valid", "0"],
         ["zeta", "valid", "0"],
     ]
-    described = " ".join(shell.text(accounts, "describe", "acme").split())
+    described = " ".join(shell.text(accounts, "describe", "--text", "acme").split())
     assert described == "name: acme status: valid services: edr, scm billing day: 1"
     assert "no account nobody" in shell.refused(1, accounts, "describe", "nobody")
     for words in (["set", "a:b"], ["set", "acme", "--service", "a b"], ["describe", "-"]):
@@ -579,7 +581,7 @@ def test_accounts_that_keys_name(shell):
     assert shell.json(accounts, "list", "--search", "x") == []
     described = shell.json(accounts, "describe", "acme")
     assert described["key_ids"] == [named]
-    assert "only named by its keys" in shell.text(accounts, "describe", "acme")
+    assert "only named by its keys" in shell.text(accounts, "describe", "--text", "acme")
 
 
 def test_the_limits_of_an_account(shell):
@@ -588,7 +590,7 @@ def test_the_limits_of_an_account(shell):
     folder = ["--policies", str(Path(__file__).parents[2] / "policies")]
     limits = shell.json(accounts, "describe", "acme", *folder)["effective_limits"]
     assert (limits[0]["name"], limits[0]["limit"]) == ("plan", 9)
-    assert "9/second" in shell.text(accounts, "describe", "acme", *folder)
+    assert "9/second" in shell.text(accounts, "describe", "--text", "acme", *folder)
 
 
 @pytest.mark.parametrize(
@@ -658,7 +660,7 @@ def test_without_a_store_there_is_a_private_one(shell, tmp_path):
     assert not list((tmp_path / ".gateway").glob("*.sock"))
     shell.store = ["--data", str(tmp_path / "other")]
     assert shell.create()["id"] != key_id
-    assert key_id not in shell.text(keys, "list")
+    assert key_id not in shell.text(keys, "list", "--text")
     shell.store, shell.environment = [], {"GATEWAY_DATA": str(tmp_path / ".gateway")}
     assert [shown["id"] for shown in shell.json(keys, "list")] == [key_id]
 

@@ -59,7 +59,7 @@ def scene(redis_server: RedisServer, tmp_path: Path) -> Scene:
 
 def test_history(scene: Scene) -> None:
     """One line for each entry, the newest last; the newest only with --count."""
-    head, *lines = scene.run("history").output.splitlines()
+    head, *lines = scene.run("history", "--text").output.splitlines()
     assert head.split() == ["TIME", "HASH", "CAUSE", "GATEWAY", "CHANGE"]
     assert [line.split()[1] for line in lines] == [
         scene.first.hash,
@@ -67,7 +67,7 @@ def test_history(scene: Scene) -> None:
         hash_of(HOSTILE),
     ]
     assert lines[0].split()[2:] == ["SIGHUP", "web-1", "faster"]
-    assert len(scene.run("history", "--count", "1").output.splitlines()) == 2
+    assert len(scene.run("history", "--text", "--count", "1").output.splitlines()) == 2
     found = json.loads(scene.run("history", "--json").output)
     assert [each["previous"] for each in found] == [None, scene.first.hash, scene.second.hash]
 
@@ -76,7 +76,7 @@ def test_entries_of_others(scene: Scene) -> None:
     """An entry that cannot be read is left out."""
     with scene.server.client() as client:
         client.xadd(POLICIES, {"hash": "\x1b[2J"})
-    assert len(scene.run("history").output.splitlines()) == 4
+    assert len(scene.run("history", "--text").output.splitlines()) == 4
 
 
 def test_files(scene: Scene) -> None:
@@ -96,7 +96,7 @@ def test_a_terminal(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
     """Control characters reach a file or a pipe, but no terminal."""
     words = ("show", hash_of(HOSTILE), "a.yaml")
     assert scene.run(*words).stdout_bytes == HOSTILE["a.yaml"].encode()
-    monkeypatch.setattr(module, "_is_terminal", lambda: True)
+    monkeypatch.setattr(module, "is_terminal", lambda: True)
     assert scene.run(*words).stdout_bytes == b"# ?[2J?\n    x: ?1\n"
 
 

@@ -33,7 +33,7 @@ def warned(redis_server: RedisServer) -> RedisServer:
 
 
 def run(server: RedisServer, *words: str) -> Result:
-    return CliRunner().invoke(cli, ["warnings", "--store", server.url, *words])
+    return CliRunner().invoke(cli, ["warnings", "--store", server.url, "--text", *words])
 
 
 def test_on_a_terminal(warned: RedisServer) -> None:
