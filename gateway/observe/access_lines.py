@@ -177,15 +177,7 @@ def _json(fields: tuple[str, ...], values: Mapping[str, Getter]) -> Writer:
         for at, name in enumerate(fields)
     ]
 
-    def write(
-        request: Logged,
-        status: int,
-        time_us: int,
-        duration_us: int,
-        reason: str | None,
-        share: float,
-    ) -> str:
-        entry = Entry(request, status, time_us, duration_us, reason, share)
+    def render(entry: Entry) -> str:
         texts: list[str] = []
         for key, get, is_number in parts:
             value = get(entry)
@@ -193,7 +185,7 @@ def _json(fields: tuple[str, ...], values: Mapping[str, Getter]) -> Writer:
             texts.append("null" if value is None else value if is_number else _quoted(value))
         return "".join(texts) + "}\n"
 
-    return write
+    return _writer(render)
 
 
 def _templated(template: str, values: Mapping[str, Getter]) -> Writer:
@@ -204,15 +196,7 @@ def _templated(template: str, values: Mapping[str, Getter]) -> Writer:
         for (literal, name), end in zip(read, ends, strict=True)
     ]
 
-    def write(
-        request: Logged,
-        status: int,
-        time_us: int,
-        duration_us: int,
-        reason: str | None,
-        share: float,
-    ) -> str:
-        entry = Entry(request, status, time_us, duration_us, reason, share)
+    def render(entry: Entry) -> str:
         texts: list[str] = []
         for literal, get, end in parts:
             texts.append(literal)
@@ -221,7 +205,11 @@ def _templated(template: str, values: Mapping[str, Getter]) -> Writer:
                 texts.append("-" if value is None else _escaped(value, end, quotes=True))
         return "".join(texts) + "\n"
 
-    return write
+    return _writer(render)
+
+
+def _writer(render: Callable[[Entry], str]) -> Writer:
+    return lambda *values: render(Entry(*values))
 
 
 def _escaped(text: str, end: str, *, quotes: bool = False) -> str:
