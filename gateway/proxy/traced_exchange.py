@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 from time import perf_counter
+from typing import Any
 
-from gateway.domain.policy import Policy, Server
-from gateway.http1.framing import BodyReader
-from gateway.http1.head import Fields
+from gateway.domain.policy import Server
 from gateway.http1.phases import Steps
-from gateway.proxy.client import Client
-from gateway.proxy.exchange import ClientSide, Exchange
+from gateway.proxy.exchange import Exchange
 from gateway.proxy.forward import request_head
 from gateway.proxy.tracing import Trace, Tracer
-from gateway.routing import Requested
 
 
 class TracedExchange(Exchange):
@@ -26,24 +23,15 @@ class TracedExchange(Exchange):
 
     trace: Trace | None
 
-    def __init__(
-        self,
-        conn: ClientSide,
-        policy: Policy,
-        requested: Requested,
-        fields: Fields,
-        reader: BodyReader | None,
-        client: Client,
-        client_ip: str,
-        subject: str,
-    ) -> None:
-        Exchange.__init__(self, conn, policy, requested, fields, reader, client, client_ip, subject)
+    def __init__(self, *arguments: Any) -> None:
+        """arguments: those of an `Exchange`"""
+        Exchange.__init__(self, *arguments)
         tracer = self.context.tracer
         assert tracer is not None
         #: The one that it began with: a reload may end traces.
         self._tracer: Tracer = tracer
         self.server: Server | None = None
-        self.trace, self._lines = tracer.begin(fields.trace)
+        self.trace, self._lines = tracer.begin(self.fields.trace)
 
     def build_head(self, server: Server) -> bytes:
         """The head for one of the upstream's servers, with the trace."""
