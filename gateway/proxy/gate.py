@@ -160,7 +160,7 @@ class Gate:
             if cache.key_fields is not fields:
                 cache.parse_key(fields, credential)
             if cache.key_id is not None:
-                self._identify(request, cache.key_id, fault)
+                self._look(request, cache.key_id, cache.key_digest, fault)
                 return
             credential = KEY_MALFORMED
         elif credential is KEY_MISSING and request.client.tls is not None:
@@ -174,9 +174,6 @@ class Gate:
         else:
             # It costs nothing: nothing can be learnt from what is no key.
             self._refuse(request, fault)
-
-    def _identify(self, request: Request, key_id: str, fault: Refusal | None) -> None:
-        self._look(request, key_id, request.cache.key_digest, fault)
 
     def _look(
         self, request: Request, key_id: str, key_digest: bytes | None, fault: Refusal | None
