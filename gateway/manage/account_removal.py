@@ -46,7 +46,7 @@ async def remove_account(
             f"account {name} has {what} not revoked: revoke or move them first, or delete the "
             "account with force, which revokes them"
         )
-    revoked = await _revoke_all(keys, actor, name)
+    revoked = await _revoke_all(keys, actor, name) if revokes else 0
     await accounts.remove(actor, view.account)
     return revoked
 

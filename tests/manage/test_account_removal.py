@@ -6,7 +6,7 @@ import pytest
 
 from gateway.domain.keys import Account
 from gateway.manage.account_removal import remove_account
-from gateway.manage.accounts import Accounts
+from gateway.manage.accounts import Accounts, AccountView
 from gateway.manage.audit_log import Actor
 from gateway.manage.keys import Keys
 from gateway.manage.problems import Changed, Conflict, NotThere
@@ -69,6 +69,24 @@ async def test_an_account_with_keys_stays(desk: Desk) -> None:
     }
     assert await desk.store.get(other.id) == other
     assert await desk.actions() == ["key.revoke"] * 3 + ["account.delete"]
+
+
+async def test_a_key_that_is_created_meanwhile_stays_valid(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without force no key is revoked, also none that was not there when keys were counted."""
+    await desk.store.put_account(Account("acme"))
+    view = desk.accounts.view
+
+    async def view_before_creation(name: str) -> AccountView:
+        found = await view(name)
+        await desk.store.add(plain_key(account=name))
+        return found
+
+    monkeypatch.setattr(desk.accounts, "view", view_before_creation)
+    assert await desk.remove("acme") == 0
+    assert [one.status for one in await desk.store.records()] == ["valid"]
+    assert await desk.actions() == ["account.delete"]
 
 
 async def test_what_cannot_be_deleted(desk: Desk) -> None:
