@@ -214,9 +214,7 @@ def _read_key(value: object) -> KeyRecord:
         "limits": _read_limits,
     }
     values = read_fields(_object("key", value), readers, *readers)
-    in_record = {
-        **{"created": "created_us", "expires": "expires_us", "ip_ranges": "networks"},
-    }
+    in_record = {"created": "created_us", "expires": "expires_us", "ip_ranges": "networks"}
     return KeyRecord(**{in_record.get(name, name): value for name, value in values.items()})
 
 
@@ -314,7 +312,7 @@ def _read_limit(name: str, given: Mapping[str, object]) -> Limit:
         "per": partial(_matching, f"{at}.per", is_per, "key, account, ip or header:NAME"),
         "shadow": partial(_boolean, f"{at}.shadow"),
     }
-    values = read_fields(given, readers, *readers)
+    values = read_fields(given, readers, *readers, at=f"{at}.")
     rules = KINDS[values["kind"]]
     if values["window_us"] not in rules.windows_us:
         windows = one_of(tuple(map(str, sorted(rules.windows_us))))

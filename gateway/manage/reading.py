@@ -37,20 +37,25 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 def read_fields(
-    given: Mapping[str, object], readers: Mapping[str, Reader], *required: str
+    given: Mapping[str, object], readers: Mapping[str, Reader], *required: str, at: str = ""
 ) -> dict[str, Any]:
-    """The values of all given fields; raises Invalid with the faults of all."""
+    """The values of all given fields; raises Invalid with the faults of all.
+
+    at: what the fields are in, "limits.search."; readers name it themselves
+    """
     if len(given) > MOST_ENTRIES:
         # Each unknown name is compared with the known ones: 6,000 took 25 ms.
         raise Invalid(Fault("fields", f"{len(given)} of them", f"at most {MOST_ENTRIES}"))
     faults = [
-        Fault(name, "nothing", "a value, it is required") for name in required if name not in given
+        Fault(f"{at}{name}", "nothing", "a value, it is required")
+        for name in required
+        if name not in given
     ]
     values = {}
     for name, value in given.items():
         try:
             if name not in readers:
-                _refuse(_place(name), "an unknown field", one_of(readers))
+                _refuse(f"{at}{_place(name)}", "an unknown field", one_of(readers))
             values[name] = readers[name](value)
         except Invalid as invalid:
             faults += invalid.faults

@@ -119,6 +119,8 @@ def limit(**fields: object) -> dict[str, object]:
         ({"limits": []}, "limits: found a list, expected an object"),
         ({"limits": {"a b": {}}}, "limits: found 'a b'"),
         ({"limits": {"plan": 5}}, "limits.plan: found a number, expected an object"),
+        ({"limits": {"plan": {}}}, "limits.plan.kind: found nothing"),
+        ({"limits": limit(zzz=1)}, "limits.plan.zzz: found an unknown field"),
         ({"limits": limit(kind="bucket")}, "limits.plan.kind: found 'bucket'"),
         ({"limits": limit(kind=[])}, "limits.plan.kind: found a list"),
         ({"limits": limit(amount=0)}, "limits.plan.amount: found a number"),
