@@ -131,7 +131,7 @@ def changed_fields(
             raise click.UsageError(f"--{name} and --no-{name} cannot be combined")
         given[field] = nothing
     if not given:
-        raise click.UsageError("no field to change was given, see --help")
+        raise click.UsageError("no field to change was given")
     return given
 
 

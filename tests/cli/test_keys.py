@@ -390,7 +390,7 @@ def test_editing(shell):
     assert "other" in text
     record = shell.record(key_id)
     assert (record.scopes, record.networks, record.permissions) == ((), (), {})
-    assert "no field to change" in shell.refused(2, keys, "edit", key_id)
+    assert "no field to change was given" in shell.refused(2, keys, "edit", key_id)
     assert "--no-ip" in shell.refused(2, keys, "edit", key_id, "--no-ip", "--ip", "::1")
     assert "--plan" in shell.refused(2, keys, "edit", key_id, "--no-plan")
     words = shell.refused(2, keys, "edit", key_id, "--plan", "a b", "--ip", "x", "--expires", "0s")
