@@ -35,7 +35,7 @@ from gateway.cli.log_lines import (
     read_text,
     split_request,
 )
-from gateway.domain.access_log import read_template
+from gateway.domain.access_log import TEMPLATE, UnknownField, read_template
 from gateway.domain.networks import Network, client_address, parse_address, parse_forwarded_for
 
 Reader = Callable[[bytes], Line]
@@ -121,15 +121,17 @@ class LogFormat:
 
 def read_fields(texts: Sequence[str]) -> dict[str, Sequence[str]]:
     """The fields of "json" by the options --field NAME=PATH. Raises ValueError."""
-    fields = dict[str, Sequence[str]](FIELDS)
+    given: dict[str, Sequence[str]] = {}
     for text in texts:
         name, equals, path = text.partition("=")
         name = ALIASES.get(name, name)
         if name not in FIELDS or not equals or not path:
             names = ", ".join(FIELDS)
             raise ValueError(f"found {brief(text)}, expected NAME=PATH with a name of {names}")
-        fields[name] = (path,)
-    return fields
+        if name in given:
+            raise ValueError(f"found {name} twice, expected each name once")
+        given[name] = (path,)
+    return {**FIELDS, **given}
 
 
 def _detect(raw: bytes) -> str:
@@ -192,10 +194,15 @@ def _own(fields: Mapping[str, Any]) -> Line:
 def template_reader(template: str) -> Reader:
     """A reader of lines that the gateway has written by this template.
 
-    Raises ValueError if these lines have no time, method or path, or two fields without a text
-    between them.
+    Raises UnknownField; ValueError if it is no template, or if these lines have no time, method or
+    path, or two fields without a text between them.
     """
-    parts = read_template(template)
+    try:
+        parts = read_template(template)
+    except UnknownField:
+        raise
+    except ValueError as error:
+        raise ValueError(f"found {brief(template)}, expected {TEMPLATE}") from error
     names = {name for _, name in parts if name}
     if not names & {"time", "time_local"} or not (
         "request" in names or {"method", "path"} <= names

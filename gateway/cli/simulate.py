@@ -21,7 +21,7 @@ from gateway.domain.access_log import FIELDS, UnknownField
 from gateway.domain.policy import Policy
 from gateway.domain.ports import StoreDown
 from gateway.policies.access_log import FORMATS
-from gateway.policies.faults import PolicyFaults, suggestion
+from gateway.policies.faults import PolicyFaults, one_of, quoted, suggestion
 from gateway.policies.load import load
 from gateway.stores.redis.address import StoreAddress, read_address
 
@@ -214,7 +214,8 @@ def _read_template(
     try:
         template_reader(template)
     except UnknownField as error:
-        words = f"found the field {error.name!r}{suggestion(error.name, FIELDS)}"
+        hint = suggestion(error.name, FIELDS)
+        words = f"found the field {quoted(error.name)}, expected {one_of(sorted(FIELDS))}{hint}"
         raise click.BadParameter(words, ctx, param_hint="--template") from error
     except ValueError as error:
         raise click.BadParameter(str(error), ctx, param_hint="--template") from error

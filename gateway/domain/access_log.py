@@ -20,6 +20,8 @@ MORE_FIELDS: Final = (
     *("query", "user_agent", "referrer", "tls", "trace_id", "sample", "request", "time_local"),
 )
 FIELDS: Final = (*DEFAULT_FIELDS, *MORE_FIELDS)
+#: What a template is, for errors.
+TEMPLATE: Final = "a template with fields in braces, such as {status}, and {{ or }} for a brace"
 #: In a list of fields: all of DEFAULT_FIELDS.
 DEFAULT: Final = "default"
 
@@ -69,7 +71,7 @@ def read_template(text: str) -> list[tuple[str, str]]:
     before = ""
     for literal, name, form, conversion in Formatter().parse(text):
         if form or conversion:
-            raise ValueError("a field without a format, such as {status}")
+            raise ValueError("a field has a format")
         if name is not None and name not in FIELDS:
             raise UnknownField(name)
         before += literal
@@ -77,7 +79,7 @@ def read_template(text: str) -> list[tuple[str, str]]:
             parts.append((before, name))
             before = ""
     if not parts:
-        raise ValueError("a template with a field, such as {status}")
+        raise ValueError("there is no field")
     return [*parts, (before, "")] if before else parts
 
 

@@ -10,6 +10,7 @@ from gateway.domain.access_log import (
     DEFAULT_FIELDS,
     FIELDS,
     REDACTED,
+    TEMPLATE,
     AccessLogFormat,
     QueryRule,
     UnknownField,
@@ -72,9 +73,7 @@ def _read_format(value: Value) -> str | None:
         value.add_fault(_fields_expected() + suggestion(error.name, FIELDS), found)
         return None
     except ValueError:
-        value.add_fault(
-            "a template with fields in braces, such as {status}, and {{ or }} for a brace"
-        )
+        value.add_fault(TEMPLATE)
         return None
     return text
 

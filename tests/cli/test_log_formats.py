@@ -235,13 +235,21 @@ def test_lines_of_another_template(text: str, words: str) -> None:
         ("{path} {method}", "expected one with time, and method and path"),
         ("{time} {path}", "expected one with time, and method and path"),
         ("{time}{method} {path}", "expected a text between any two fields"),
-        ("no field", "a template with a field"),
+        ("no field", 'found "no field", expected a template with fields in braces'),
+        ("{time", 'found "{time", expected a template with fields in braces'),
     ],
 )
 def test_templates_that_cannot_be_read(template: str, words: str) -> None:
     """A line that lacks what a request is, or where fields end, is of no use."""
     with pytest.raises(ValueError, match=words):
         LogFormat("template", template=template).reader()
+
+
+def test_a_field_has_one_place() -> None:
+    """A name that is given twice, also by its other word, would hide one of its places."""
+    for texts in (["time=a", "time=b"], ["key=a", "key_id=a"]):
+        with pytest.raises(ValueError, match="twice, expected each name once"):
+            read_fields(texts)
 
 
 @pytest.mark.parametrize("text", ["path", "path=", "=x", "pth=x"])

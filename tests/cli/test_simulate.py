@@ -448,7 +448,7 @@ def test_a_log_by_a_template(policies: Path) -> None:
     (policies / "log.yaml").write_text(f'access_log: {{format: "{template}"}}\n')
     assert run(policies, "--format", "template", lines=lines).stdout == result.stdout
     for wrong, words in (
-        ("{time} {stauts}", "did you mean 'status'?"),
+        ("{time} {stauts}", "more (did you mean 'status'?)"),
         ("{time} {path}", "expected one with time, and method and path"),
     ):
         refused = run(policies, "--template", wrong, lines=lines)
