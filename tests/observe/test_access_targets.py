@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import json
 import os
 import re
+import resource
 import select
 import socket
 import stat
@@ -21,7 +23,7 @@ import pytest
 
 from gateway.observe import access_targets
 from gateway.observe.access import AccessLog, open_access_log
-from gateway.observe.access_targets import open_target
+from gateway.observe.access_targets import DatagramTarget, open_target
 from tests.kit.access import lines, opened, write_line
 
 
@@ -424,6 +426,28 @@ def test_a_socket_that_nobody_reads_costs_lines_and_no_time(
                 got += 1
     assert "its reader does not read" in caplog.text
     assert got + log.dropped == written
+
+
+def test_a_full_socket_with_a_high_descriptor_is_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A log that is reopened by a worker with thousands of connections has such a descriptor."""
+    monkeypatch.setattr(access_targets, "CLOSE_S", 0.05)
+    path = str(tmp_path / "log")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(2_048, hard), hard))
+    try:
+        with receiver(socket.AF_UNIX, path):
+            target = DatagramTarget(socket.AF_UNIX, path, is_syslog=False)
+            high = fcntl.fcntl(target._socket, fcntl.F_DUPFD_CLOEXEC, 1_024)
+            target._socket.close()
+            target._socket = socket.socket(fileno=high)
+            while not target._waiting:
+                target.write(["x\n"])
+            target.close()
+            assert target.dropped
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
 def test_a_line_that_fits_no_datagram_is_dropped(caplog: pytest.LogCaptureFixture) -> None:
