@@ -15,7 +15,7 @@ from gateway import files as gateway_files
 from gateway.domain import key_format
 from gateway.domain.certificates import PEER_KINDS, Certificate, read_pem
 from gateway.domain.policy import CertificateFiles, ClientCertificates, Policy, Tls
-from gateway.files import check_regular, read_regular
+from gateway.files import check_regular, read_regular, reason_of
 from gateway.policies.faults import Fault, quoted
 from gateway.policies.values import Fields, Value, read_path, setting
 
@@ -64,8 +64,7 @@ def load_pair(context: ssl.SSLContext, files: CertificateFiles) -> None:
         gateway_files.load_pair(context, files.certificate, files.key)
     except OSError as exc:
         is_mismatch = isinstance(exc, ssl.SSLError) and exc.reason in _MISMATCHES
-        why = gateway_files.reason_of(exc)
-        raise CertificateFault(files, why, is_mismatch=is_mismatch) from exc
+        raise CertificateFault(files, reason_of(exc), is_mismatch=is_mismatch) from exc
 
 
 def server_context(
@@ -153,9 +152,9 @@ def _read_client_certificates(value: Value) -> ClientCertificates | None:
         load_authorities(ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), asked)
     except OSError as exc:
         value.used.append(ca)
-        why = exc.reason if isinstance(exc, ssl.SSLError) else exc.strerror
         expected = "certificates of authorities in the PEM format"
-        given["ca"].add_fault(expected, f"{given['ca'].found}, which cannot be used ({why})")
+        found = f"{given['ca'].found}, which cannot be used ({reason_of(exc)})"
+        given["ca"].add_fault(expected, found)
         return None
     return asked
 

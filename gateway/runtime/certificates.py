@@ -20,6 +20,7 @@ from typing import Any, Final
 from gateway import tasks
 from gateway.domain.certificates import ServerNames
 from gateway.domain.policy import CertificateFiles, Policy, Tls
+from gateway.files import reason_of
 from gateway.policies.tls import (
     CertificateFault,
     load_authorities,
@@ -144,10 +145,8 @@ def _context_of(tls: Tls, pair: CertificateFiles) -> ssl.SSLContext:
         try:
             load_authorities(context, tls.client_certificates)
         except OSError as exc:
-            why = exc.reason if isinstance(exc, ssl.SSLError) else exc.strerror
-            raise CertificateFault(
-                pair, f"the authorities {tls.client_certificates.ca} of clients: {why}"
-            ) from exc
+            authorities = f"the authorities {tls.client_certificates.ca} of clients"
+            raise CertificateFault(pair, f"{authorities}: {reason_of(exc)}") from exc
     load_pair(context, pair)
     return context
 

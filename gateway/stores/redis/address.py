@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Final, Literal
 from urllib.parse import SplitResult, parse_qsl, quote, unquote, urlsplit
 
-from gateway.files import check_regular, read_regular
+from gateway.files import check_regular, read_regular, reason_of
 
 Kind = Literal["tcp", "unix", "memory", "sentinel", "cluster"]
 
@@ -203,7 +203,7 @@ def ssl_context(address: StoreAddress) -> ssl.SSLContext | None:
             # An encrypted key fails with the empty password; without one OpenSSL asks the terminal.
             context.load_cert_chain(address.certificate, address.certificate_key, lambda: "")
         except OSError as error:
-            raise OSError(f"{files} cannot be used: {_why(error)}") from error
+            raise OSError(f"{files} cannot be used: {reason_of(error)}") from error
     return context
 
 
@@ -218,13 +218,9 @@ def check_authorities() -> None:
             check_regular(file)
             ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
         except OSError as error:
-            raise OSError(f"SSL_CERT_FILE: {file} cannot be used: {_why(error)}") from error
+            raise OSError(f"SSL_CERT_FILE: {file} cannot be used: {reason_of(error)}") from error
     if folders and not any(map(os.path.isdir, folders.split(os.pathsep))):
         raise OSError(f"SSL_CERT_DIR: {folders} is no folder")
-
-
-def _why(error: OSError) -> str:
-    return str((error.reason if isinstance(error, ssl.SSLError) else error.strerror) or error)
 
 
 def _many(
