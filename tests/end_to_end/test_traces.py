@@ -23,7 +23,8 @@ from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway
 from tests.kit.policies import GATEWAY, write_policies
 from tests.kit.ports import free_port
-from tests.kit.upstream import Exchange, reply
+from tests.kit.upstream import reply
+from tests.kit.websocket import HANDSHAKE, switch
 from tests.kit.wire import Wire, bearer, fetch
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -230,20 +231,9 @@ async def test_a_failing_upstream_is_an_error(
 
 async def test_a_websocket_is_one_span(site: Site, serve: Traced, collector: Collector) -> None:
     """From the handshake to the end of the tunnel, with 101; a client that leaves is no error."""
-    accept = "HTTP/1.1 101 Switching\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-    proof = "Sec-WebSocket-Accept: s3pPLMBiTxaQ9kYGzzhZRbK+xOo=\r\n\r\n"
-
-    async def switch(exchange: Exchange) -> None:
-        await exchange.write((accept + proof).encode())
-        await exchange.ended()
-
     site.upstream.script = switch
     gateway = await serve()
-    headers = [
-        *bearer(await site.key()),
-        *(SAMPLED, ("Upgrade", "websocket"), ("Connection", "Upgrade")),
-        *(("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="), ("Sec-WebSocket-Version", "13")),
-    ]
+    headers = [*bearer(await site.key()), SAMPLED, *HANDSHAKE]
     async with await Wire.connect(gateway.port) as wire:
         await wire.request("GET", "/api/socket", headers)
         assert not collector.spans

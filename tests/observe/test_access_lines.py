@@ -38,30 +38,14 @@ def test_a_line_has_the_fixed_fields_in_their_order(tmp_path: Path) -> None:
     """Names, order, units and types of the fields are fixed."""
     (line,) = written(tmp_path, {})
     assert list(line) == FIELDS
+    as_they_are = {name: LINE[name] for name in FIELDS if name in LINE}
     assert line == {
+        **as_they_are,
         "time": "2023-11-14T22:13:20.000042Z",
-        "request_id": "req-1",
-        "client_ip": "203.0.113.7",
-        "method": "GET",
-        "path": "/api/search/users",
-        "status": 200,
-        "route": "search",
-        "key_id": "7h3k9m2p4q6r",
-        "account": "acme",
-        "plan": "free",
         "decision": "admitted",
-        "limit": "search",
-        "cost": 1,
-        "bytes_in": 0,
-        "bytes_out": 512,
         "duration_ms": 12.345,
         "upstream_ms": 12.001,
-        "upstream": "api",
-        "reason": None,
-        "host": "api.example.com",
         "protocol": "HTTP/1.1",
-        "server": "10.0.0.5:9000",
-        "remaining": 59,
         "gate_ms": 0.035,
         "limiter_ms": 0.25,
     }

@@ -17,6 +17,7 @@ from gateway.policies.fields import parse_rate
 from tests.kit.eventually import eventually
 from tests.kit.ports import free_port
 from tests.kit.upstream import Exchange, echo, reply
+from tests.kit.websocket import HANDSHAKE
 from tests.kit.wire import Header, Response, Wire, build_request
 from tests.proxy.conftest import Bench, Start
 
@@ -243,13 +244,7 @@ async def test_http10(start: Start) -> None:
 async def test_a_websocket(start: Start) -> None:
     """A handshake has no body, and costs one; one with a body is refused as everywhere."""
     bench = await started(start)
-    handshake = [
-        *bench.auth,
-        ("Upgrade", "websocket"),
-        ("Connection", "Upgrade"),
-        ("Sec-WebSocket-Version", "13"),
-        ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
-    ]
+    handshake = [*bench.auth, *HANDSHAKE]
     bench.upstream.script = reply(400)
     async with await bench.connect() as wire:
         response = await wire.request("GET", "/batch", handshake)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gateway.domain.cors import EXPOSED, Cors
-from gateway.http1.websocket import accept_of
 from tests.kit.upstream import Exchange, reply
+from tests.kit.websocket import HANDSHAKE, switch
 from tests.kit.wire import Header, Response, build_request
 from tests.proxy.conftest import Start
 
@@ -278,12 +278,6 @@ async def test_many_requested_fields(start: Start, count: int) -> None:
         assert allowed(response)["Allow-Headers"] == "x-a, x-b"
 
 
-HANDSHAKE = [
-    *[("Connection", "Upgrade"), ("Upgrade", "websocket")],
-    *[("Sec-WebSocket-Version", "13"), ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")],
-]
-
-
 @pytest.mark.parametrize(
     ("target", "origin", "status"),
     [
@@ -298,15 +292,6 @@ HANDSHAKE = [
 async def test_websockets(start: Start, target: str, origin: str | None, status: int) -> None:
     """RFC 6455, 10.2: pages of other origins cannot open one on a route with cors."""
     bench = await start(files={"routes": ROUTES})
-
-    async def switch(exchange: Exchange) -> None:
-        key = exchange.request.maybe("Sec-WebSocket-Key")
-        assert key is not None
-        await exchange.write(
-            b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-            b"Sec-WebSocket-Accept: %b\r\n\r\n" % accept_of(key.encode())
-        )
-        await exchange.ended()
 
     bench.upstream.script = switch
     async with await bench.connect() as wire:

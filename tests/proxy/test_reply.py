@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 from gateway.domain.limits import SECOND_US
-from gateway.http1.websocket import accept_of
-from tests.kit.upstream import Exchange, reply
+from tests.kit.upstream import reply
+from tests.kit.websocket import HANDSHAKE, switch
 from tests.kit.wire import Response, build_request
 from tests.proxy.conftest import Start
 
@@ -130,22 +130,9 @@ async def test_a_websocket_has_a_date(start: Start) -> None:
     """A 101 is the final answer to its request, and has a Date like all others."""
     bench = await start()
 
-    async def switch(exchange: Exchange) -> None:
-        key = exchange.request.maybe("Sec-WebSocket-Key")
-        assert key is not None
-        await exchange.write(
-            b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n"
-            b"Sec-WebSocket-Accept: %b\r\n\r\n" % accept_of(key.encode())
-        )
-        await exchange.ended()
-
     bench.upstream.script = switch
-    headers = [
-        *[*bench.auth, ("Connection", "Upgrade"), ("Upgrade", "websocket")],
-        *[("Sec-WebSocket-Version", "13"), ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==")],
-    ]
     async with await bench.connect() as wire:
-        await wire.send(build_request("GET", "/api/x", headers))
+        await wire.send(build_request("GET", "/api/x", [*bench.auth, *HANDSHAKE]))
         head = await wire.read_head()
         assert head.status == 101
         assert head["Date"]

@@ -29,14 +29,10 @@ from tests.http1.test_websocket import HOSTILE_101
 from tests.kit.eventually import eventually
 from tests.kit.transport import MemoryTransport
 from tests.kit.upstream import Exchange, Script, build_response, echo
+from tests.kit.websocket import AGREED, KEY
 from tests.kit.wire import TIMEOUT_S, Header, Wire, build_request
 from tests.proxy.conftest import Bench, Start
 
-KEY = b"dGhlIHNhbXBsZSBub25jZQ=="
-AGREED = (
-    b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n"
-    b"Sec-WebSocket-Accept: %b\r\n\r\n" % accept_of(KEY)
-)
 MEGABYTE = bytes(range(256)) * 4096
 
 
@@ -48,7 +44,7 @@ def handshake(
         ("Connection", "keep-alive, Upgrade"),
         ("Upgrade", "WebSocket"),
         ("Sec-WebSocket-Version", "13"),
-        ("Sec-WebSocket-Key", KEY.decode()),
+        ("Sec-WebSocket-Key", KEY),
     ]
     kept = [field for field in fields if field[0] != without]
     return build_request("GET", path, [*(bench.auth if auth else ()), *kept, *more])
@@ -156,7 +152,7 @@ async def test_a_tunnel(start: Start, tmp_path: Path) -> None:
     received = bench.upstream.requests[0]
     assert received.all("Connection") == ["Upgrade"]
     assert received.all("Upgrade") == ["websocket"]
-    assert received.all("Sec-WebSocket-Key") == [KEY.decode()]
+    assert received.all("Sec-WebSocket-Key") == [KEY]
     assert received.all("Sec-WebSocket-Version") == ["13"]
     assert [(name, received.maybe(name)) for name, _ in offers] == offers
     assert received.maybe("X-Gateway-Plan") == "enterprise"
@@ -173,7 +169,7 @@ async def test_the_answer_to_a_handshake(start: Start) -> None:
         head = await wire.read_head()
         assert (head.status, head.reason) == (101, "Switching Protocols")
         assert (head["Upgrade"], head["Connection"]) == ("websocket", "Upgrade")
-        assert head["Sec-WebSocket-Accept"].encode() == accept_of(KEY)
+        assert head["Sec-WebSocket-Accept"].encode() == accept_of(KEY.encode())
         assert (head["X-RateLimit-Limit"], head["X-RateLimit-Remaining"]) == ("6000", "5999")
         assert head["X-RateLimit-Reset"]
         assert head["X-RateLimit-Reset-After"]
@@ -320,7 +316,7 @@ async def test_other_upgrades_are_not_forwarded(start: Start, lines: bytes) -> N
     """The request is forwarded as a plain one, and a 101 to it is invalid."""
     bench = await start()
     rest = b"Host: a\r\nSec-WebSocket-Version: 13\r\nSec-WebSocket-Key: %b\r\napiKey: %b\r\n\r\n"
-    request = lines + rest % (KEY, bench.key.encode())
+    request = lines + rest % (KEY.encode(), bench.key.encode())
     method = lines.split(b" ")[0].decode()
     async with await bench.connect() as wire:
         await wire.send(request)
