@@ -29,7 +29,8 @@ from gateway.cli.demo_upstream import serve_demo_upstream
 from gateway.cli.options import Folder, read_address
 from gateway.cli.shipped import find_policies
 from gateway.domain.keys import Account, KeyRecord
-from gateway.domain.policy import Policy, Server
+from gateway.domain.policy import Policy
+from gateway.domain.upstreams import Server
 from gateway.manage.forms import NewKey
 from gateway.manage.keys import mint_key
 from gateway.observe import logs

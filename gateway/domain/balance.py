@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from gateway.domain.policy import Ejection, HealthCheck
+from gateway.domain.upstreams import Ejection, HealthCheck
 
 
 @dataclass(slots=True)

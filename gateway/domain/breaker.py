@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.domain.policy import Ejection
+from gateway.domain.upstreams import Ejection
 
 _SLICES: Final = 10
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from ipaddress import ip_address
 
-from gateway.domain.policy import Server
+from gateway.domain.upstreams import Server
 
 #: Each target has its connections and health checks, on each worker.
 MOST_TARGETS = 256

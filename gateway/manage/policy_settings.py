@@ -9,8 +9,9 @@ from hashlib import sha256
 from typing import Any, Final
 
 from gateway.domain.limits import Limit
-from gateway.domain.policy import Policy, Server
+from gateway.domain.policy import Policy
 from gateway.domain.route import Route
+from gateway.domain.upstreams import Server
 
 #: Fields of a policy that are not settings, or are compared by other means.
 _OTHERS: Final = frozenset(

@@ -6,8 +6,8 @@ from dataclasses import replace
 from typing import Final
 
 from gateway.domain.balancing.rules import RULES
-from gateway.domain.policy import Balance, Server
 from gateway.domain.targets import place
+from gateway.domain.upstreams import Balance, Server
 from gateway.policies import fields
 from gateway.policies.faults import one_of, suggestion
 from gateway.policies.values import Value

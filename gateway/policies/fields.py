@@ -18,8 +18,8 @@ from gateway.domain.limits import MAX_AMOUNT, PERIODS_US, Limit, build_rate
 from gateway.domain.networks import Network, parse_network
 from gateway.domain.path_patterns import ANY, MOST_ANY, ONE, normal
 from gateway.domain.patterns import HEADER_NAME, NAME, PER
-from gateway.domain.policy import Server
 from gateway.domain.rewrites import encoded
+from gateway.domain.upstreams import Server
 
 #: A century, which is still exact in microseconds.
 MAX_DURATION_S: Final = 36_500 * 86_400

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.domain import patterns
 from gateway.domain.balancing.rules import RULES
-from gateway.domain.policy import Balance, Ejection, HealthCheck
+from gateway.domain.upstreams import Balance, Ejection, HealthCheck
 from gateway.policies import balancing, fields, upstreams
 from gateway.policies.schema_parts import (
     Schema,

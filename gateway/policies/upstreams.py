@@ -7,7 +7,7 @@ import ssl
 from dataclasses import replace
 from typing import Final
 
-from gateway.domain.policy import Balance, Ejection, HealthCheck, Server, Upstream
+from gateway.domain.upstreams import Balance, Ejection, HealthCheck, Server, Upstream
 from gateway.files import load_pair, reason_of
 from gateway.policies import fields, hosts
 from gateway.policies.balancing import read_balance, read_servers

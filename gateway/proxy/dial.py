@@ -8,8 +8,8 @@ import ssl
 from collections.abc import Callable
 from typing import TypeVar
 
-from gateway.domain.policy import Server, Trust
 from gateway.domain.targets import Target
+from gateway.domain.upstreams import Server, Trust
 from gateway.files import check_regular, load_pair, reason_of
 from gateway.proxy.tls import TlsTransport
 

@@ -6,7 +6,7 @@ from base64 import b64decode
 from binascii import Error as Base64Error
 
 from gateway.domain.key_format import holds_key
-from gateway.domain.policy import Server
+from gateway.domain.upstreams import Server
 from gateway.http1.head import Fields
 from gateway.http1.websocket import handshake_lines
 from gateway.proxy.request import Request, variables

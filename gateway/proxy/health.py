@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from gateway.domain.policy import HealthCheck
+from gateway.domain.upstreams import HealthCheck
 from gateway.http1.response import MOST_HEAD_BYTES, parse_response_head
 
 #: Opens a connection for a protocol, within a number of seconds. Raises OSError.

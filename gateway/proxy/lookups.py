@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway import tasks
-from gateway.domain.policy import Server
 from gateway.domain.targets import Answer, Target, literal
+from gateway.domain.upstreams import Server
 from gateway.observe.metrics import Metrics
 
 log = logging.getLogger("gateway.upstream")

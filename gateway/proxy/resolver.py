@@ -18,8 +18,8 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from gateway.domain.policy import Server
 from gateway.domain.targets import MOST_TARGETS, Answer, Target, is_one_place, targets_of
+from gateway.domain.upstreams import Server
 from gateway.files import read_regular
 
 if TYPE_CHECKING:

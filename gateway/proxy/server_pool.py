@@ -14,8 +14,9 @@ from gateway import tasks
 from gateway.domain import balance
 from gateway.domain.balance import Health
 from gateway.domain.breaker import Window
-from gateway.domain.policy import Ejection, HealthCheck, Timeouts, Trust, Upstream
+from gateway.domain.policy import Timeouts
 from gateway.domain.targets import Target
+from gateway.domain.upstreams import Ejection, HealthCheck, Trust, Upstream
 from gateway.observe.metrics import Metrics
 from gateway.proxy.dial import dial
 from gateway.proxy.health import watch_health

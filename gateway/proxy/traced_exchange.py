@@ -5,7 +5,7 @@ from __future__ import annotations
 from time import perf_counter
 from typing import Any
 
-from gateway.domain.policy import Server
+from gateway.domain.upstreams import Server
 from gateway.http1.phases import Steps
 from gateway.proxy.exchange import Exchange
 from gateway.proxy.forward import request_head

@@ -8,9 +8,9 @@ from random import Random
 from time import perf_counter
 from typing import Final, Protocol
 
-from gateway.domain.policy import Server
 from gateway.domain.route import Route
 from gateway.domain.tracing import Tracing, is_sampled, sampled_below
+from gateway.domain.upstreams import Server
 from gateway.http1.trace_context import TraceParent, trace_lines
 from gateway.observe.metrics import Metrics
 from gateway.observe.spans import Attributes, TracedRequest, UpstreamPart

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gateway.domain.hosts import host_name
-from gateway.domain.policy import Server
 from gateway.domain.translation import Places, Translation, translated
+from gateway.domain.upstreams import Server
 from gateway.http1.response import ResponseHead
 from gateway.proxy.request import Request
 

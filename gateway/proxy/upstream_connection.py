@@ -11,7 +11,7 @@ import re
 from typing import Final, Protocol, cast
 
 from gateway.domain.balance import Health
-from gateway.domain.policy import Server
+from gateway.domain.upstreams import Server
 from gateway.errors import UPSTREAM_CLOSED, UPSTREAM_INVALID, Refusal
 from gateway.http1.framing import MANY_CHUNKS, BodyReader, ChunkedReader
 from gateway.http1.response import MOST_HEAD_BYTES, ResponseHead, parse_response_head

@@ -15,8 +15,9 @@ from gateway import tasks
 from gateway.domain.balance import due, probe
 from gateway.domain.balancing.rule import Asking
 from gateway.domain.balancing.rules import RULES
-from gateway.domain.policy import Policy, Server, Timeouts, Trust, Upstream
+from gateway.domain.policy import Policy, Timeouts
 from gateway.domain.targets import Target, place
+from gateway.domain.upstreams import Server, Trust, Upstream
 from gateway.errors import UPSTREAM_BUSY, UPSTREAM_UNHEALTHY, UPSTREAM_UNREACHABLE, Refusal
 from gateway.observe.log_throttle import LogThrottle
 from gateway.observe.metrics import Metrics

@@ -11,7 +11,8 @@ import logging
 from collections.abc import Callable
 from typing import Final
 
-from gateway.domain.policy import Policy, Trust
+from gateway.domain.policy import Policy
+from gateway.domain.upstreams import Trust
 from gateway.files import reason_of
 from gateway.proxy.dial import open_context
 from gateway.runtime.file_watch import FileWatch, signature

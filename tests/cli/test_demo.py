@@ -19,7 +19,8 @@ from gateway.cli import demo
 from gateway.cli.main import run
 from gateway.cli.shipped import find_policies
 from gateway.domain import key_format
-from gateway.domain.policy import Policy, Server
+from gateway.domain.policy import Policy
+from gateway.domain.upstreams import Server
 from gateway.observe import logs
 from gateway.policies.load import load
 from gateway.stores.redis.address import StoreAddress

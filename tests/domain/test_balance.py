@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.balance import Health, answer, check, due, fail, probe
-from gateway.domain.policy import Ejection, HealthCheck
+from gateway.domain.upstreams import Ejection, HealthCheck
 
 EJECTION = Ejection(failures=3, for_s=10.0)
 RULE = HealthCheck("/health", rise=2, fall=3)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.breaker import Window
-from gateway.domain.policy import Ejection
+from gateway.domain.upstreams import Ejection
 
 BOTH = Ejection(errors_percent=50, latency_s=2.0, window_s=10.0, least=4)
 

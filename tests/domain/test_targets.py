@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.policy import Server
 from gateway.domain.targets import MOST_TARGETS, Target, is_one_place, literal, targets_of
+from gateway.domain.upstreams import Server
 
 API = Server("http", "api.test", 9000)
 

@@ -8,8 +8,9 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
-from gateway.domain.policy import Policy, Server, Timeouts, Upstream
+from gateway.domain.policy import Policy, Timeouts
 from gateway.domain.targets import Answer, Target, targets_of
+from gateway.domain.upstreams import Server, Upstream
 from gateway.errors import Refusal
 from gateway.observe.metrics import Metrics
 from gateway.proxy.lookups import LookUp

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.domain.policy import Balance, Server
+from gateway.domain.upstreams import Balance, Server
 from gateway.policies.load import load
 from tests.policies.folder import complaints, write
 

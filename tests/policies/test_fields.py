@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.limits import UNITS_US, Limit
-from gateway.domain.policy import Server
+from gateway.domain.upstreams import Server
 from gateway.http1.paths import CanonicalPath, canonical
 from gateway.policies import fields
 from gateway.policies.fields import Match

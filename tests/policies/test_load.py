@@ -19,16 +19,13 @@ from gateway.domain.policy import (
     AdminProxy,
     AuditSettings,
     Bounds,
-    Ejection,
-    HealthCheck,
     Plan,
-    Server,
     StoreSettings,
     Timeouts,
     Tls,
-    Upstream,
 )
 from gateway.domain.route import Route
+from gateway.domain.upstreams import Ejection, HealthCheck, Server, Upstream
 from gateway.policies import faults as faults_module
 from gateway.policies.faults import MAX_FAULTS, PolicyFaults
 from gateway.policies.load import load

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from gateway.domain.error_pages import ErrorPages
-from gateway.domain.policy import Ejection, HealthCheck, Server, Upstream
+from gateway.domain.upstreams import Ejection, HealthCheck, Server, Upstream
 from gateway.policies.limits import ENTRY, PLAN, PLAN_LIMIT, VALUES
 from gateway.policies.load import TOP_LEVEL, load
 from gateway.policies.routes import PATHS, ROUTE

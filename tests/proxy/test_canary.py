@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.domain.policy import Upstream
+from gateway.domain.upstreams import Upstream
 from tests.kit.pools import closed_server, server_of
 from tests.kit.upstream import ScriptedUpstream
 from tests.kit.wire import bearer

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from gateway.domain.networks import parse_network
-from gateway.domain.policy import Server
+from gateway.domain.upstreams import Server
 from gateway.policies.fields import parse_rate
 from tests.kit.eventually import eventually
 from tests.kit.ports import free_port

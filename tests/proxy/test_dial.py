@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import trustme
 
-from gateway.domain.policy import HealthCheck, Server, Upstream
+from gateway.domain.upstreams import HealthCheck, Server, Upstream
 from gateway.errors import UPSTREAM_UNREACHABLE
 from tests.kit.certificates import make_certificate
 from tests.kit.eventually import eventually

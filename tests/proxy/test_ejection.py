@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.domain.policy import Balance, Ejection, Upstream
+from gateway.domain.upstreams import Balance, Ejection, Upstream
 from tests.kit.eventually import eventually
 from tests.kit.pools import health_metric, server_of
 from tests.kit.upstream import Exchange, ScriptedUpstream, echo, reply

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.domain.policy import HealthCheck, Upstream
+from gateway.domain.upstreams import HealthCheck, Upstream
 from gateway.errors import UPSTREAM_UNHEALTHY
 from tests.kit.eventually import eventually
 from tests.kit.pools import (

@@ -10,7 +10,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.policy import Policy, Upstream
+from gateway.domain.policy import Policy
+from gateway.domain.upstreams import Upstream
 from gateway.errors import UPSTREAM_BUSY
 from gateway.proxy.inflight import CELLS, Inflight, SharedMemory
 from gateway.proxy.upstream_pool import UpstreamPools

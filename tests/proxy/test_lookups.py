@@ -11,8 +11,8 @@ from pathlib import Path
 import dns.rcode
 import pytest
 
-from gateway.domain.policy import Balance, Ejection, HealthCheck, Server, Upstream
 from gateway.domain.targets import Answer, targets_of
+from gateway.domain.upstreams import Balance, Ejection, HealthCheck, Server, Upstream
 from gateway.errors import UPSTREAM_UNREACHABLE
 from gateway.observe.metrics import Metrics
 from gateway.proxy import lookups as module

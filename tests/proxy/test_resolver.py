@@ -13,7 +13,7 @@ import dns.message
 import dns.rcode
 import pytest
 
-from gateway.domain.policy import Server
+from gateway.domain.upstreams import Server
 from gateway.proxy import resolver as module
 from gateway.proxy.resolver import FILE_TTL_S, SYSTEM_TTL_S, Resolver
 from tests.kit.dns_server import ScriptedDns

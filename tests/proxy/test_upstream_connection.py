@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.policy import Server, Upstream
+from gateway.domain.upstreams import Server, Upstream
 from gateway.proxy.upstream_connection import READ_BYTES
 from tests.bench.rig import deliver
 from tests.kit.certificates import make_certificate

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from gateway.domain.policy import Balance, Ejection, Server, Upstream
+from gateway.domain.upstreams import Balance, Ejection, Server, Upstream
 from gateway.errors import UPSTREAM_BUSY, UPSTREAM_UNREACHABLE
 from gateway.proxy.server_pool import MOST_AGE_S, ServerPool
 from gateway.proxy.upstream_connection import UpstreamConnection

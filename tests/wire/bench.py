@@ -17,8 +17,9 @@ from typing import Any
 from gateway.app import Gateway, Settings
 from gateway.domain.keys import KeyRecord
 from gateway.domain.limits import Check, Decision, Limit
-from gateway.domain.policy import Bounds, Ejection, Policy, Timeouts
+from gateway.domain.policy import Bounds, Policy, Timeouts
 from gateway.domain.ports import Limiter
+from gateway.domain.upstreams import Ejection
 from gateway.policies.load import load
 from gateway.proxy.client_connection import ClientConnection
 from gateway.stores.redis.address import StoreAddress

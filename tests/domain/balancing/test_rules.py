@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.domain.balancing.rules import RULES
-from gateway.domain.policy import Balance
+from gateway.domain.upstreams import Balance
 from tests.domain.balancing.candidates import Request, below, servers
 
 
