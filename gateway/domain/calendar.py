@@ -27,7 +27,8 @@ _DAY: Final = timedelta(days=1)
 #: Policies and accounts have a few units, zones and billing days.
 _MOST_CACHED: Final = 1_024
 
-zone_info = lru_cache(maxsize=1_024)(ZoneInfo)
+#: `ZoneInfo` keeps eight by itself, and reads the others from disk again.
+zone_info = lru_cache(maxsize=_MOST_CACHED)(ZoneInfo)
 
 
 class Bounds(NamedTuple):
