@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from gateway.domain.audit import Event
 from gateway.domain.keys import Account, KeyRecord
@@ -19,7 +19,7 @@ from gateway.domain.ports import AuditStore, KeyChanged, KeyStore, KeyTaken
 from gateway.manage import audit_log, key_file
 from gateway.manage.audit_log import Actor
 from gateway.manage.batches import ask_each
-from gateway.manage.problems import Changed, Fault, Invalid, Problem
+from gateway.manage.problems import Changed, Conflict, Fault, Invalid, Problem
 from gateway.manage.views import account_as_json, recorded
 
 #: The most records of a file; they are in memory while they are checked.
@@ -29,7 +29,7 @@ MOST_FAULTS: Final = 100
 
 Conflicts = Literal["fail", "skip", "replace"]
 Action = Literal["created", "replaced", "unchanged", "skipped"]
-ACTIONS: Final[tuple[Action, ...]] = ("created", "replaced", "unchanged", "skipped")
+ACTIONS: Final[tuple[Action, ...]] = get_args(Action)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,8 +170,8 @@ def _check_counts(head: key_file.Head, found: Sequence[Entry]) -> None:
 
 def decide(
     known: KeyRecord | Account | None, new: KeyRecord | Account, conflicts: Conflicts
-) -> Action | str:
-    """What is done with a record that the store has as `known`; else the fault, as a sentence.
+) -> Action:
+    """What is done with a record that the store has as `known`. Raises Conflict.
 
     A key that was revoked stays revoked, and no other key takes its id.
     """
@@ -181,11 +181,11 @@ def decide(
         return "unchanged"
     if isinstance(known, KeyRecord) and isinstance(new, KeyRecord):
         if known.digest != new.digest:
-            return "the store has another key with this id: their digests differ"
+            raise Conflict("the store has another key with this id: their digests differ")
         if known.status == "revoked" and new.status != "revoked" and conflicts != "fail":
             return "skipped"
     if conflicts == "fail":
-        return "the store has another record of it; see --conflicts"
+        raise Conflict("the store has another record of it; see --conflicts")
     return "skipped" if conflicts == "skip" else "replaced"
 
 
@@ -203,11 +203,10 @@ class Import:
         known = await ask_each(self._known, ordered)
         faults, steps = _Faults(), list[Step]()
         for entry, there in zip(ordered, known, strict=True):
-            action = decide(there, entry.record, conflicts)
-            if action in ACTIONS:
-                steps.append(Step(entry, there, _as_action(action)))
-            else:
-                faults.add(entry.line, f"{entry.words}: {action}")
+            try:
+                steps.append(Step(entry, there, decide(there, entry.record, conflicts)))
+            except Conflict as conflict:
+                faults.add(entry.line, f"{entry.words}: {conflict}")
         faults.check()
         return steps
 
@@ -296,10 +295,6 @@ def notes(steps: Sequence[Step], policy: Policy | None) -> list[str]:
 
 def _keys(number: int) -> str:
     return "1 key is" if number == 1 else f"{number} keys are"
-
-
-def _as_action(text: str) -> Action:
-    return ACTIONS[[str(action) for action in ACTIONS].index(text)]
 
 
 def _as_json(record: KeyRecord | Account) -> Mapping[str, object]:
