@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -64,9 +64,14 @@ def diff(
     needs_store = isinstance(old, str) or isinstance(new, str)
     keys = None
     with _as_trouble():
+        loaded: dict[Path | str, Policy] = {
+            each: load_folder(each) for each in (old, new) if isinstance(each, Path)
+        }
         if needs_store or _is_given(ctx):
             try:
-                before, after, keys = with_managed(choice, lambda stores: _read(stores, old, new))
+                before, after, keys = with_managed(
+                    choice, lambda stores: _read(stores, old, new, loaded)
+                )
             except click.UsageError:
                 raise
             except click.ClickException as error:
@@ -74,9 +79,7 @@ def diff(
                     raise
                 click.echo(f"the affected keys are not known: {error.message}", err=True)
         if keys is None:
-            assert isinstance(old, Path)
-            assert isinstance(new, Path)
-            before, after = load_folder(old), load_folder(new)
+            before, after = loaded[old], loaded[new]
     changes = compare(before, after)
     if as_json:
         click.echo(json.dumps(_as_json(before, after, changes, keys), indent=2))
@@ -91,14 +94,16 @@ def _is_given(ctx: click.Context) -> bool:
 
 
 async def _read(
-    stores: ManagedStores, old: Path | str, new: Path | str
+    stores: ManagedStores,
+    old: Path | str,
+    new: Path | str,
+    loaded: Mapping[Path | str, Policy],
 ) -> tuple[Policy, Policy, AffectedKeys]:
     """Both policies and the affected keys. A version's files are relative to the other's folder."""
     folder = next((each for each in (new, old) if isinstance(each, Path)), Path("policies"))
     history = PolicyHistory(stores.policies, stores.audit, lambda: folder)
     before, after = [
-        await history.policy(each) if isinstance(each, str) else load_folder(each)
-        for each in (old, new)
+        await history.policy(each) if isinstance(each, str) else loaded[each] for each in (old, new)
     ]
     return before, after, await affected_keys(stores.keys, before, after, stores.clock_us())
 

@@ -138,6 +138,17 @@ def test_trouble(folders: tuple[Path, Path], bad: str, words: str, tmp_path: Pat
     assert words in result.output
 
 
+def test_faults_are_reported_before_the_store_is_asked(
+    folders: tuple[Path, Path], tmp_path: Path, redis_server: RedisServer
+) -> None:
+    """Faulty policies are one error, and no note about keys."""
+    (tmp_path / "empty").mkdir()
+    result = run(folders[0], tmp_path / "empty", "--store", redis_server.url)
+    assert result.exit_code == 2
+    assert "found no *.yaml file" in result.output
+    assert "affected keys" not in result.output
+
+
 def test_control_characters(folders: tuple[Path, Path]) -> None:
     """A text of a policy file never reaches the terminal as it is."""
     old, new = folders
