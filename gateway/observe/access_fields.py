@@ -210,9 +210,8 @@ def _limit(entry: Entry) -> str | None:
 
 
 def _remaining(entry: Entry) -> str | None:
-    request = entry.request
-    has_limit = request.check is not None and request.decision is not None
-    return str(request.decision.remaining) if has_limit and request.decision else None
+    check, decision = entry.request.check, entry.request.decision
+    return None if check is None or decision is None else str(decision.remaining)
 
 
 def _of_key(name: str) -> Getter:
