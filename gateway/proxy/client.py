@@ -108,7 +108,7 @@ class Client:
         tls = self.policy.tls
         asked = None if tls is None else tls.client_certificates
         session = None if asked is None or self.tls is None else self.tls()
-        found: Mapping[str, Any] | None = None if session is None else session.getpeercert()
+        found = None if session is None else _described(session)
         if asked is None or not found:
             return None, inf
         names = frozenset(peer_names(found))
@@ -162,6 +162,18 @@ class Client:
             lines += fields.asked
         is_tls = b"\r\nx-forwarded-proto: https\r\n" in proxied
         return _Origin(fields, (client, subject), lines, is_tls)
+
+
+def _described(session: ssl.SSLObject) -> Mapping[str, Any] | None:
+    """The client's certificate; None: there is none, or it has names that cannot be read.
+
+    Some authorities sign names that are not in the alphabet of their kind, such as a URI that is
+    not UTF-8: `getpeercert` then fails for all of them.
+    """
+    try:
+        return session.getpeercert()
+    except (ValueError, ssl.SSLError):
+        return None
 
 
 def _hops(fields: Fields) -> tuple[str, ...]:

@@ -5,12 +5,15 @@ from __future__ import annotations
 import asyncio
 import ssl
 from dataclasses import replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 import trustme
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from gateway.domain.policy import ClientCertificates, Tls
 from tests.kit.certificates import make_certificate
@@ -111,6 +114,44 @@ async def test_a_certificate_without_a_key(start: Start, tmp_path: Path) -> None
     other = await site.bench.mint(status="revoked")
     assert await site.status(known, bearer(other)) == 401
     assert await site.status(known, [("Authorization", "Bearer nonsense")]) == 401
+
+
+def issue_with_names(authority: trustme.CA, names: bytes) -> trustme.LeafCert:
+    """A certificate with this subjectAltName, in DER, which need not be valid."""
+    issuer = x509.load_pem_x509_certificate(authority.cert_pem.bytes())
+    signing = serialization.load_pem_private_key(authority.private_key_pem.bytes(), None)
+    assert isinstance(signing, ec.EllipticCurvePrivateKey)
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.now(UTC)
+    made = (
+        x509.CertificateBuilder()
+        .subject_name(x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "ci")]))
+        .issuer_name(issuer.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - timedelta(days=1))
+        .not_valid_after(now + timedelta(days=1))
+        .add_extension(
+            x509.UnrecognizedExtension(x509.SubjectAlternativeName.oid, names), critical=False
+        )
+        .sign(signing, hashes.SHA256())
+    )
+    pem = serialization.Encoding.PEM
+    return trustme.LeafCert(
+        key.private_bytes(pem, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()),
+        made.public_bytes(pem),
+        [],
+    )
+
+
+async def test_names_that_cannot_be_read(start: Start, tmp_path: Path) -> None:
+    """A URI or DNS name that is not text: the certificate is no identity, and no fault of ours."""
+    site = await site_with(start, tmp_path, name="CN=ci")
+    assert await site.status(issue_with_names(site.clients, b"\x30\x04\x86\x02a:")) == 200
+    for tag in (b"\x82", b"\x86"):
+        made = issue_with_names(site.clients, b"\x30\x04%b\x02a\xff" % tag)
+        assert await site.status(made) == 401
+        assert await site.status(made, bearer(site.bench.key)) == 200
 
 
 async def test_names_in_headers_are_nothing(start: Start, tmp_path: Path) -> None:
