@@ -272,7 +272,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             self.context.connections.mark(self)
 
     def await_nothing(self) -> None:
-        """There is no deadline: the gate decides."""
+        """There is no deadline here: the gate decides, or a connection is being opened."""
         self.deadline = inf
 
     def await_upstream(self, seconds: float) -> None:

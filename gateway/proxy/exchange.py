@@ -111,7 +111,7 @@ class ClientSide(Side, Protocol):
         ...
 
     def await_nothing(self) -> None:
-        """There is no deadline: the gate decides."""
+        """There is no deadline here: the gate decides, or a connection is being opened."""
         ...
 
     def await_upstream(self, seconds: float) -> None:
@@ -550,6 +550,8 @@ class Exchange(Request):
     def _send_again(self, last: UpstreamConnection | None) -> None:
         """Send it again. last: its last connection, if another server is to be chosen"""
         self.phase = _RESENT[self.phase]
+        # That of the last attempt may have passed. A connection has a timeout of its own.
+        self.conn.await_nothing()
         failed = None if last is None else last.pool
         self.context.pools.connect_afresh(self.upstream_for(), self, failed)
 

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import pytest
 
+from gateway.proxy import server_pool
+from gateway.proxy.dial import dial
 from tests.kit.eventually import eventually
 from tests.kit.upstream import Exchange, ScriptedUpstream, reply
 from tests.kit.wire import build_request
@@ -154,6 +157,28 @@ async def test_another_server_gets_the_repeated_request(start: Start) -> None:
     assert {answer.status for answer in answers} == {200}
     assert len(sound.requests) == 40
     assert faulty.requests
+
+
+async def test_a_slow_connection_for_a_retry(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has the timeout of connections: the deadline of the attempt before has no meaning."""
+    settings = "timeouts: {response: 100ms}, retries: {count: 1, causes: [timeout]}"
+    bench = await start(files=routes(settings))
+    bench.upstream.script = failing(1, _silence)
+    gate = bench.gateway._context.gate
+    opened = 0
+
+    async def dial_slowly(*arguments: Any) -> Any:
+        nonlocal opened
+        opened += 1
+        if opened > 1:
+            begun = gate.epoch
+            await eventually(lambda: gate.epoch > begun + 1, "all deadlines were checked")
+        return await dial(*arguments)
+
+    monkeypatch.setattr(server_pool, "dial", dial_slowly)
+    async with await bench.connect() as wire:
+        assert (await wire.request("GET", "/api/x", bench.auth)).status == 200
+    assert opened == 2
 
 
 async def test_the_whole_request_has_a_timeout(start: Start) -> None:
