@@ -2,7 +2,8 @@
 
 A page is a text with variables. Their values are escaped for the page's format, so that a message
 cannot add markup. The request's id is left out of what is built, as everything else is the same for
-many requests: `pieces` returns what is between its occurrences.
+many requests: `pieces` returns what is between its occurrences. Pages may have 64 KiB, and clients
+can cause many answers that differ in little: few pages are cached, and without what differs most.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ Page = tuple[Kind, bytes | None, bool]
 #: A longer Accept gets JSON. Browsers send up to 150 characters.
 MOST_ACCEPT: Final = 512
 
-_VARIABLE: Final = re.compile(r"\{([a-z_]{1,32})\}")
+_VARIABLE: Final = re.compile(rb"\{([a-z_]{1,32})\}")
 _WEIGHT = re.compile(r"[qQ]=(0(?:\.[0-9]{0,3})?|1(?:\.0{0,3})?)").fullmatch
 #: By how specific they are, the most specific first (RFC 9110, 12.5.1).
 _RANGES: Final[dict[Kind, tuple[str, ...]]] = {
@@ -76,10 +77,11 @@ def _prefers_html(accept: str) -> bool:
 
 def unknown_variable(text: str) -> str | None:
     """The first variable of a page that does not exist."""
-    names = (found[1] for found in _VARIABLE.finditer(text))
+    names = (found[1].decode() for found in _VARIABLE.finditer(text.encode()))
     return next((name for name in names if name not in VARIABLES), None)
 
 
+@lru_cache(maxsize=64)
 def pieces(
     kind: Kind, page: bytes, status: int, code: str, message: str, retry_s: int | None
 ) -> tuple[bytes, ...]:
@@ -89,24 +91,32 @@ def pieces(
     """
     if kind == "html":
         values = {
-            "status": str(status),
-            "code": escape(code),
-            "message": escape(message),
-            "retry_after": "" if retry_s is None else str(retry_s),
+            b"status": str(status),
+            b"code": escape(code),
+            b"message": escape(message),
+            b"retry_after": "" if retry_s is None else str(retry_s),
         }
     else:
         values = {
-            "status": str(status),
-            "code": json.dumps(code)[1:-1],
-            "message": json.dumps(message)[1:-1],
-            "retry_after": json.dumps(retry_s),
+            b"status": str(status),
+            b"code": json.dumps(code)[1:-1],
+            b"message": json.dumps(message)[1:-1],
+            b"retry_after": json.dumps(retry_s),
         }
-    # Texts and names in turns: the first is a text.
-    parts = _VARIABLE.split(page.decode())
-    found = [parts[0]]
+    encoded = {name: text.encode() for name, text in values.items()}
+    parts = _template(page)
+    found: list[bytes] = []
+    begun = [parts[0]]
     for name, text in zip(parts[1::2], parts[2::2], strict=True):
-        if name == "request_id":
-            found.append(text)
+        if name == b"request_id":
+            found.append(b"".join(begun))
+            begun = [text]
         else:
-            found[-1] += values[name] + text
-    return tuple(piece.encode() for piece in found)
+            begun += (encoded[name], text)
+    return (*found, b"".join(begun))
+
+
+@lru_cache(maxsize=8)
+def _template(page: bytes) -> list[bytes]:
+    """Texts and names of variables in turns: the first is a text."""
+    return _VARIABLE.split(page)

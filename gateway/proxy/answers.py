@@ -9,7 +9,7 @@ from http import HTTPStatus
 from typing import Any, Final
 
 from gateway.domain.costs import JsonCost
-from gateway.domain.error_pages import CONTENT_TYPES, Page, pieces
+from gateway.domain.error_pages import CONTENT_TYPES, Kind, Page, pieces
 from gateway.domain.limits import SECOND_US, Check, Decision, Limit
 from gateway.domain.policy import Bounds
 from gateway.domain.route import Route
@@ -160,6 +160,11 @@ def extra_fields(refusal: Refusal, retry_s: int | None, allow: tuple[str, ...] =
     return lines
 
 
+#: The status line and the first fields; what follows X-Request-Id, up to the id in the body, what
+#: follows that, and so on; the length of the body that is sent.
+Frame = tuple[bytes, tuple[bytes, ...], int]
+
+
 @lru_cache(maxsize=4096)
 def refusal_frame(
     refusal: Refusal,
@@ -171,26 +176,52 @@ def refusal_frame(
     error_docs: str | None,
     json_rpc: bool,
     head_only: bool,
-    page: Page | None = None,
-) -> tuple[bytes, tuple[bytes, ...], int]:
+    by_accept: bool = False,
+) -> Frame:
     """The parts of a refusal that are the same for all requests with an id of this length.
 
-    The status line and the first fields; what follows X-Request-Id, up to the id in the body, what
-    follows that, and so on; the length of the body that is sent. Cached: building them takes longer
-    than the rest of a refusal.
+    Cached: building them takes longer than the rest of a refusal.
 
-    page: of the policy's; None: it has none
+    by_accept: other values of Accept get another body
     """
-    kind, text, by_accept = page or ("json", None, False)
-    if text is None:
-        body = refusal_body(refusal, retry_s, name, json_rpc=json_rpc, error_docs=error_docs)
-        # No string within the JSON has these bytes, as quotation marks are escaped in it.
-        opening, mark, closing = body.partition(b'"request_id": "')
-        assert mark, "each body has the id"
-        bodies: tuple[bytes, ...] = (opening + mark, closing)
-    else:
-        message = message_of(refusal, name)
-        bodies = pieces(kind, text, refusal.status, refusal.code, message, retry_s)
+    body = refusal_body(refusal, retry_s, name, json_rpc=json_rpc, error_docs=error_docs)
+    # No string within the JSON has these bytes, as quotation marks are escaped in it.
+    opening, mark, closing = body.partition(b'"request_id": "')
+    assert mark, "each body has the id"
+    bodies = opening + mark, closing
+    return _frame(
+        refusal, retry_s, allow, connection, id_bytes, head_only, "json", bodies, by_accept
+    )
+
+
+def page_frame(
+    refusal: Refusal,
+    retry_s: int | None,
+    allow: tuple[str, ...],
+    connection: bytes,
+    name: str,
+    id_bytes: int,
+    head_only: bool,
+    page: Page,
+) -> Frame:
+    """The same, with a page of the policy. Not cached: `pieces` is, in less memory."""
+    kind, text, by_accept = page
+    assert text is not None, "the policy has it"
+    bodies = pieces(kind, text, refusal.status, refusal.code, message_of(refusal, name), retry_s)
+    return _frame(refusal, retry_s, allow, connection, id_bytes, head_only, kind, bodies, by_accept)
+
+
+def _frame(
+    refusal: Refusal,
+    retry_s: int | None,
+    allow: tuple[str, ...],
+    connection: bytes,
+    id_bytes: int,
+    head_only: bool,
+    kind: Kind,
+    bodies: tuple[bytes, ...],
+    by_accept: bool,
+) -> Frame:
     fields = extra_fields(refusal, retry_s, allow)
     if refusal is UPGRADE_REQUIRED:
         fields += REQUIRED_FIELDS

@@ -5,6 +5,8 @@ Each has the limits' fields and the request's id.
 
 from __future__ import annotations
 
+from typing import Final
+
 from gateway.domain.error_pages import ErrorPages, Page
 from gateway.domain.headers import ACCEPT, ORIGIN
 from gateway.domain.shown import retry_after_s
@@ -14,6 +16,9 @@ from gateway.proxy import answers
 from gateway.proxy.connection_cache import CachedRefusal, RefusalParts
 from gateway.proxy.context import Context
 from gateway.proxy.request import Request, variables
+
+#: A longer body of a 429 is not cached.
+MOST_KEPT_BODY_BYTES: Final = 2048
 
 
 def relayed(
@@ -90,7 +95,8 @@ def refusal(request: Request, context: Context, why: Refusal) -> tuple[bytes, in
             assert decision is not None, "a 429 has a decision"
             found = _parts(request, context, why)
             cached = CachedRefusal(decision, fields, route, len(request_id), found)
-            request.cache.refusal = cached
+            # An idle connection keeps little.
+            request.cache.refusal = cached if found[1] <= MOST_KEPT_BODY_BYTES else None
         parts, body_bytes = cached.parts
     else:
         parts, body_bytes = _parts(request, context, why)
@@ -110,20 +116,34 @@ def _parts(request: Request, context: Context, why: Refusal) -> RefusalParts:
     name = ""
     if why.names:
         name = request.detail or answers.named(why, route, policy.bounds)
-    start, rest, body_bytes = answers.refusal_frame(
-        why,
-        retry_s,
-        request.requested.allow,
+    connection = (
         b""
         if request.keep and request.minor
-        else answers.connection_field(request.keep, request.minor),
-        name,
-        len(request.request_id),
-        policy.error_docs,
-        route.json_rpc,
-        request.method == "HEAD",
-        None if policy.error_pages is None else _page(request, policy.error_pages),
+        else answers.connection_field(request.keep, request.minor)
     )
+    allow, id_bytes, head_only = (
+        request.requested.allow,
+        len(request.request_id),
+        request.method == "HEAD",
+    )
+    page = None if policy.error_pages is None else _page(request, policy.error_pages)
+    if page is None or page[1] is None:
+        start, rest, body_bytes = answers.refusal_frame(
+            why,
+            retry_s,
+            allow,
+            connection,
+            name,
+            id_bytes,
+            policy.error_docs,
+            route.json_rpc,
+            head_only,
+            page is not None and page[2],
+        )
+    else:
+        start, rest, body_bytes = answers.page_frame(
+            why, retry_s, allow, connection, name, id_bytes, head_only, page
+        )
     if request.requested.answers is not None:
         start += _changed(request, b"", is_own=True)
     # As `_date`, without its call, which would be 1 % of a 404.

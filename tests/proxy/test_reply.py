@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 
 from gateway.domain.limits import SECOND_US
+from gateway.proxy.client_connection import ClientConnection
 from tests.kit.upstream import reply
 from tests.kit.websocket import HANDSHAKE, switch
 from tests.kit.wire import Response, build_request
@@ -170,6 +172,34 @@ async def test_error_pages(start: Start, tmp_path: Path) -> None:
                 assert (script.json()["wait"] is None) is (status == 404)
             rpc = await wire.request("GET", "/mcp", [*headers, ("Accept", BROWSER)])
             assert (rpc.json()["jsonrpc"], rpc.all("Vary")) == ("2.0", [])
+
+
+async def test_long_pages_take_little_memory(start: Start, tmp_path: Path) -> None:
+    """Whatever clients vary, a page is not kept for each variant; nor for an idle connection."""
+    folder = tmp_path / "policies"
+    folder.mkdir()
+    (folder / "e.html").write_text("<p>{code} {request_id}</p>" + " " * 60_000)
+    bench = await start(files={"routes": LIMITED, "e": "error_pages: {html: e.html}\n"})
+    accept = ("Accept", "text/html")
+    async with await bench.connect() as wire:
+        await wire.request("GET", "/api/x", [*bench.auth, accept])
+        await wire.request("GET", "/nowhere", [accept])
+        tracemalloc.start()
+        try:
+            for length in range(1, 129):
+                headers = [accept, ("X-Request-Id", "i" * length)]
+                page = await wire.request("GET", "/nowhere", headers)
+                assert len(page.body) == 60_017 + length
+            held_bytes, _ = tracemalloc.get_traced_memory()
+        finally:
+            tracemalloc.stop()
+        assert held_bytes < 2_000_000
+        for _ in range(2):
+            assert (await wire.request("GET", "/api/x", [*bench.auth, accept])).status == 429
+        assert not any(
+            isinstance(connection, ClientConnection) and connection.cache.refusal
+            for connection in bench.gateway._context.connections
+        )
 
 
 async def test_accept_in_several_lines(start: Start, tmp_path: Path) -> None:
