@@ -7,6 +7,7 @@ their users: a client that is no browser can send any Origin, so nothing here re
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final
@@ -35,9 +36,14 @@ _ACCESS_CONTROL: Final = b"access-control-"
 _TOKENS = re.compile(
     r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++(?:[ \t]*+,[ \t]*+[!#$%&'*+\-.^_`|~0-9A-Za-z]++)*+"
 ).fullmatch
+#: The scheme, host and port of an origin.
+_parts = re.compile(
+    r"([a-z][a-z0-9+.-]*+)://([a-z0-9._-]++|\[[0-9a-f:.]++\])(:[0-9]{1,5})?"
+).fullmatch
 #: What "*." stands for at the beginning of a host: one label or more.
-_LABELS: Final = r"(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)+"
-_PORT: Final = r"(?::[0-9]{1,5})?"
+_is_labels = re.compile(r"(?:[a-z0-9_](?:[a-z0-9_-]{0,61}[a-z0-9_])?\.)+").fullmatch
+_SOME_LABELS: Final = "*."
+_ANY_PORT: Final = ":*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +67,50 @@ class Cors:
     max_age_s: float | None = None
 
 
+class OriginPatterns:
+    """Patterns of origins in tables: however many there are, an origin takes the same time.
+
+    A port is ":8443", ":*" for any, or "".
+    """
+
+    __slots__ = ("_domains", "_hosts", "_most_labels")
+
+    def __init__(self, patterns: Iterable[str]) -> None:
+        #: Schemes, hosts and ports; the same with the domains after "*.".
+        self._hosts = set[tuple[str, str, str]]()
+        self._domains = set[tuple[str, str, str]]()
+        self._most_labels = 0
+        for pattern in patterns:
+            scheme, _, rest = pattern.removesuffix(_ANY_PORT).partition("://")
+            found = _parts(f"{scheme}://{rest.removeprefix(_SOME_LABELS)}")
+            assert found is not None, f"{pattern} is an origin but for what stands for others"
+            host, port = found[2], found[3] or ""
+            if pattern.endswith(_ANY_PORT):
+                port = _ANY_PORT
+            if rest.startswith(_SOME_LABELS):
+                self._domains.add((scheme, host, port))
+                self._most_labels = max(self._most_labels, host.count(".") + 1)
+            else:
+                self._hosts.add((scheme, host, port))
+
+    def match(self, origin: str) -> bool:
+        """Does an origin match one of them?"""
+        found = _parts(origin)
+        if found is None:
+            return False
+        scheme, host, port = found.groups("")
+        if (scheme, host, _ANY_PORT) in self._hosts:
+            return True
+        labels = host.split(".")
+        for at in range(max(len(labels) - self._most_labels, 1), len(labels)):
+            domain = ".".join(labels[at:])
+            if (scheme, domain, port) in self._domains or (
+                (scheme, domain, _ANY_PORT) in self._domains
+            ):
+                return _is_labels(host.removesuffix(domain)) is not None
+        return False
+
+
 class CorsRules:
     """`Cors`, compiled.
 
@@ -73,8 +123,7 @@ class CorsRules:
         self.cors = cors
         self.varies = cors.origins != (ANY,)
         self._exact = frozenset(origin for origin in cors.origins if ANY not in origin)
-        patterns = [_pattern(origin) for origin in cors.origins if ANY in origin]
-        self._patterns = re.compile("|".join(patterns)).fullmatch if patterns else None
+        self._patterns = OriginPatterns(o for o in cors.origins if ANY in o and o != ANY)
         self._who = b"Access-Control-Allow-Credentials: true\r\n" if cors.credentials else b""
         exposed = cors.expose if cors.expose == (ANY,) else (*EXPOSED, *cors.expose)
         self._exposed = _line("Expose-Headers", ", ".join(exposed))
@@ -83,8 +132,7 @@ class CorsRules:
         """May pages of this origin read answers? It is compared byte by byte, as browsers do."""
         if not self.varies or origin in self._exact:
             return True
-        patterns = self._patterns
-        return patterns is not None and len(origin) <= MOST_ORIGIN and bool(patterns(origin))
+        return len(origin) <= MOST_ORIGIN and self._patterns.match(origin)
 
     def _allowed(self, origin: str) -> bytes:
         """The lines that allow an origin, which `allows` admits."""
@@ -162,19 +210,6 @@ def without_access_control(lines: bytes) -> bytes:
             if not line.lower().startswith(_ACCESS_CONTROL)
         ]
     )
-
-
-def _pattern(origin: str) -> str:
-    """A regular expression of the origins that a pattern means."""
-    if origin == ANY:
-        return ".*"
-    scheme, _, host = origin.partition("://")
-    labels, port = "", ""
-    if host.endswith(":*"):
-        host, port = host.removesuffix(":*"), _PORT
-    if host.startswith("*."):
-        host, labels = host.removeprefix("*."), _LABELS
-    return f"{re.escape(scheme)}://{labels}{re.escape(host)}{port}"
 
 
 def _line(name: str, value: str) -> bytes:

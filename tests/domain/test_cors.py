@@ -61,6 +61,19 @@ def fields(lines: bytes) -> dict[str, str]:
         (["http://localhost:*"], "http://localhost:3000.evil.test", False),
         (["http://localhost:*"], "http://localhost.evil.test:3000", False),
         (["https://*.example.com:8443"], f"{APP}:8443", True),
+        (["https://*.example.com:8443"], f"{APP}:8444", False),
+        (["https://*.example.com:8443"], APP, False),
+        (["https://*.example.com:*"], f"{APP}:8444", True),
+        (["https://*.example.com:*"], APP, True),
+        (["https://*.example.com:*"], f"{APP}:", False),
+        (["https://*.example.com:*"], "http://app.example.com", False),
+        (["https://*.test", "https://*.a.b.test"], "https://x.y.test", True),
+        (["https://*.test", "https://*.a.b.test"], "https://x.a.b.test", True),
+        (["https://*.test", "https://*.a.b.test"], "https://a.b.test", True),
+        (["https://*.test"], "https://a..test", False),
+        (["https://*.test"], f"https://{'a' * 64}.test", False),
+        (["http://[::1]:*"], "http://[::1]:80", True),
+        (["http://[::1]:*"], "http://[::2]:80", False),
         (["*"], APP, True),
         (["*"], "null", True),
     ],
@@ -76,6 +89,28 @@ def test_origins(origins: list[str], origin: str, allowed: bool) -> None:
         assert "Allow-Credentials" not in lines
     else:
         assert lines == {}
+
+
+def test_many_patterns_take_no_longer() -> None:
+    """The longest origin is compared with 256 patterns in as many steps as with one."""
+    origin = f"https://{'a.' * 140}net"
+
+    def steps(count: int) -> int:
+        patterns = tuple(f"https://*.e{number}.example.com:*" for number in range(count))
+        rules = CorsRules(Cors(patterns))
+        taken = 0
+
+        class Counted(set[tuple[str, str, str]]):
+            def __contains__(self, key: object) -> bool:
+                nonlocal taken
+                taken += 1
+                return super().__contains__(key)
+
+        rules._patterns._domains = Counted(rules._patterns._domains)
+        assert not rules.allows(origin)
+        return taken
+
+    assert steps(256) == steps(1) < 10
 
 
 def test_any_origin_does_not_vary() -> None:
