@@ -151,7 +151,7 @@ class Resolver:
         except (NXDOMAIN, NoAnswer, _NotConfigured):
             return None
         except DNSException as error:
-            raise OSError(f"DNS: {error or type(error).__name__}") from error
+            raise OSError(f"DNS: {str(error) or type(error).__name__}") from error
 
     def _configured(self) -> DnsResolver:
         """DNS as the system is configured now. Raises _NotConfigured."""

@@ -365,6 +365,6 @@ class UpstreamPools:
         if suppressed is not None:
             log.warning(
                 "upstream %s: no connection to %s: %s%s",
-                *(pool.name, pool.label, error or type(error).__name__),
+                *(pool.name, pool.label, str(error) or type(error).__name__),
                 f" (and {suppressed} times before)" if suppressed else "",
             )
