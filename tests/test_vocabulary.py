@@ -409,7 +409,7 @@ def test_tables(shell: Shell) -> None:
     shell.run("keys", "create", "--name", "ci", "--plan", "free", "--account", "acme")
     heads = {name.replace("_", " ").upper() for name in NAMES} | {"CHANGE"}
     for command in (("keys", "list"), ("accounts", "list"), ("warnings",), ("audit",)):
-        head = shell.run(*command).splitlines()[0]
+        head = shell.run(*command, "--text").splitlines()[0]
         assert set(re.split(" {2,}", head)) <= heads, command
 
 

@@ -132,12 +132,12 @@ async def test_a_handshake_that_never_ends(tmp_path: Path) -> None:
 async def test_the_reason_of_a_timeout(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The exception has no text: its name is logged."""
     made = make_certificate(tmp_path, ["localhost"])
-    async with listening(answer_nothing) as port:
-        server = Server("https", "127.0.0.1", port)
+    async with Served(answer_nothing) as served:
+        server = Server("https", "127.0.0.1", served.port)
         policy = policy_of(Upstream("api", (server,), ca=str(made.ca), connect_s=0.05))
         async with pools_for(policy) as pools:
             assert await refused(pools) is UPSTREAM_UNREACHABLE
-    assert f"no connection to 127.0.0.1:{port}: TimeoutError" in caplog.text
+    assert f"no connection to 127.0.0.1:{served.port}: TimeoutError" in caplog.text
 
 
 async def test_an_exchange_over_https(start: Start, tmp_path: Path) -> None:
