@@ -86,6 +86,21 @@
 {{- if eq (int .Values.listen.port) (int .Values.admin.port) -}}
 {{- fail "admin.port: clients use this port (listen.port). Set another." -}}
 {{- end -}}
+{{- include "gateway.checkRedirect" . -}}
+{{- end -}}
+
+{{- define "gateway.checkRedirect" -}}
+{{- with int .Values.listen.httpPort -}}
+{{- if has . (list (int $.Values.listen.port) (int $.Values.admin.port)) -}}
+{{- fail "listen.httpPort: another listener uses this port (listen.port or admin.port). Set another." -}}
+{{- end -}}
+{{- if eq (int $.Values.service.httpPort) (int $.Values.service.port) -}}
+{{- fail "service.httpPort: clients use this port for https (service.port). Set service.port: 443, or another." -}}
+{{- end -}}
+{{- if not (or $.Values.tls.existingSecret $.Values.policies.existingConfigMap $.Values.policies.files) -}}
+{{- fail "listen.httpPort: there is no TLS that requests could be redirected to. Set tls.existingSecret, or tls in policies." -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "gateway.checkExposure" -}}

@@ -146,6 +146,9 @@ as the gateway that runs there.
 - {name: GATEWAY_WORKERS, value: {{ int .Values.workers | quote }}}
 - {name: GATEWAY_ACCESS_LOG, value: {{ .Values.logs.access | ternary "-" "off" | quote }}}
 - {name: GATEWAY_LOG_LEVEL, value: {{ .Values.logs.level }}}
+{{- with .Values.listen.httpPort }}
+- {name: GATEWAY_LISTEN_HTTP, value: {{ include "gateway.address" (list $.Values.listen.host .) | quote }}}
+{{- end }}
 {{- $external := .Values.externalRedis }}
 {{- if include "gateway.storeUrl" . }}
 - {name: GATEWAY_STORE, value: {{ include "gateway.storeUrl" . | quote }}}

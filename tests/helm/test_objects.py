@@ -239,7 +239,7 @@ def test_ways_in_lead_to_the_service(latest: int, name: str) -> None:
     """Ingress and HTTPRoute name the gateway's service, and a port that it has."""
     objects = variant(latest, name)
     service = one(objects, "Service", deployment(objects)["metadata"]["name"])
-    (port,) = service["spec"]["ports"]
+    port = service["spec"]["ports"][0]
     for entry in objects:
         if entry["kind"] == "Ingress":
             for rule in entry["spec"]["rules"]:
@@ -250,6 +250,37 @@ def test_ways_in_lead_to_the_service(latest: int, name: str) -> None:
         if entry["kind"] == "HTTPRoute":
             (backend,) = entry["spec"]["rules"][0]["backendRefs"]
             assert backend == {"name": service["metadata"]["name"], "port": port["port"]}
+
+
+def test_plain_http_is_redirected(latest: int) -> None:
+    """The port is the pods', the service's and the network policy's; probes are as without it."""
+    values = {
+        "listen": {"port": 8443, "httpPort": 8081},
+        "service": {"port": 443, "httpPort": 8000},
+        "tls": {"existingSecret": "a"},
+        "networkPolicy": {"enabled": True},
+    }
+    objects = render(latest, values)
+    container = gateway(objects)
+    assert {"name": "GATEWAY_LISTEN_HTTP", "value": "0.0.0.0:8081"} in container["env"]
+    wanted = {"name": "http-redirect", "containerPort": 8081, "protocol": "TCP"}
+    assert wanted in container["ports"]
+    assert set(probe_ports(container)) == {"admin"}
+    service = one(objects, "Service", deployment(objects)["metadata"]["name"])
+    assert [(port["port"], port["targetPort"]) for port in service["spec"]["ports"]] == [
+        (443, "http"),
+        (8000, "http-redirect"),
+    ]
+    clients, _ = one(objects, "NetworkPolicy")["spec"]["ingress"]
+    assert [port["port"] for port in clients["ports"]] == ["http", "http-redirect"]
+
+
+@every_variant
+def test_no_port_redirects_by_default(latest: int, name: str) -> None:
+    """Only `listen.httpPort` opens one."""
+    objects = variant(latest, name)
+    is_open = "http-redirect" in port_names(deployment(objects)["spec"]["template"]["spec"])
+    assert is_open == (name == "cluster")
 
 
 @every_variant

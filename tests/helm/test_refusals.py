@@ -92,6 +92,13 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
         "terminationGracePeriodSeconds: the pod would be killed",
     ),
     ({"listen": {"port": 9901}}, "admin.port: clients use this port"),
+    ({"listen": {"httpPort": 8080}}, "listen.httpPort: another listener uses this port"),
+    ({"listen": {"httpPort": 9901}}, "listen.httpPort: another listener uses this port"),
+    ({"listen": {"httpPort": 8081}}, "service.httpPort: clients use this port for https"),
+    (
+        {"listen": {"httpPort": 8081}, "service": {"port": 443}},
+        "listen.httpPort: there is no TLS",
+    ),
     ({"ingress": {"enabled": True}}, "ingress.hosts: an ingress needs a host"),
     ({"httpRoute": {"enabled": True}}, "httpRoute.parentRefs: a route needs a Gateway"),
     ({"admin": {"service": {"type": "LoadBalancer"}}}, "admin.service.type: as LoadBalancer"),
