@@ -300,9 +300,17 @@ class Policy:
 
     @property
     def certificates(self) -> tuple[tuple[str, CertificateFiles], ...]:
-        """All certificates that the gateway itself has, each with the name of its setting."""
+        """All certificates that the gateway itself has, each with the name of its setting.
+
+        Those for its clients, then those with which it identifies itself to upstreams.
+        """
         settings = (("tls", self.tls), ("admin_tls", self.admin_tls))
-        return tuple((name, pair) for name, tls in settings if tls for pair in tls.pairs)
+        own = [(name, pair) for name, tls in settings if tls for pair in tls.pairs]
+        for upstream in self.upstreams.values():
+            if upstream.client_certificate is not None and upstream.client_key is not None:
+                pair = CertificateFiles(upstream.client_certificate, upstream.client_key)
+                own.append((f"upstreams.{upstream.name}", pair))
+        return tuple(own)
 
     @property
     def contents(self) -> tuple[object, ...]:

@@ -277,14 +277,12 @@ def _read_files(value: Value, given: Fields) -> CertificateFiles | None:
 
 def expiry_warnings(top: Fields, policy: Policy, now_s: float) -> Iterator[Fault]:
     """Certificates of a policy that are not valid now."""
-    for key, tls in (("tls", policy.tls), ("admin_tls", policy.admin_tls)):
-        at = top.get(key)
-        if tls is None or at is None:
-            continue
-        for pair in tls.pairs:
-            found = validity_fault(pair.certificate, now_s)
-            if found is not None:
-                yield Fault(at.file, at.line, at.path, found, "a certificate that is valid now")
+    for of, pair in policy.certificates:
+        found = validity_fault(pair.certificate, now_s)
+        if found is not None:
+            key, _, name = of.partition(".")
+            at = (top[key].entries("upstreams") or {})[name] if name else top[key]
+            yield Fault(at.file, at.line, at.path, found, "a certificate that is valid now")
 
 
 def validity_fault(file: str, now_s: float) -> str | None:

@@ -1,5 +1,8 @@
 """Reads when the certificates of the loaded policy expire, for the metric.
 
+They are those for clients, for the admin listener, and those with which the gateway identifies
+itself to upstreams.
+
 `file_watch` watches the files. A certificate that cannot be used with its key keeps its last value,
 as the previous one stays in use.
 """

@@ -167,6 +167,20 @@ def test_a_certificate_that_is_not_valid_now(folder: Path) -> None:
         assert line.partition(": ")[2].startswith(words)
 
 
+def test_a_certificate_for_upstreams_that_expired(folder: Path) -> None:
+    """It is a warning, too, at its upstream: the servers refuse it."""
+    make_certificate(folder, ["a.test"], "a", ends=datetime(2020, 1, 2, 3, 4, 5, tzinfo=UTC))
+    text = (
+        "upstreams:\n"
+        "  api: {servers: ['https://127.0.0.1:9000']}\n"
+        "  mine: {servers: ['https://127.0.0.1:9001'],"
+        " client_certificate: a.pem, client_key: a.key}\n"
+    )
+    (warning,) = load(write(folder, upstreams=text)).warnings
+    assert "upstreams.yaml:3: upstreams.mine: found " in warning
+    assert "which expired 2020-01-02 03:04:05 UTC, expected a certificate that is" in warning
+
+
 def test_versions_ciphers_and_curves(folder: Path) -> None:
     """They are read as they are written; the defaults are those of Python, from TLS 1.2 on."""
     rest = "certificate: a.pem, key: a.key"
