@@ -51,8 +51,7 @@ def explain(
     """
     policy = load_folder(policies)
     with _usage_errors():
-        read_ip(ip)
-        rules = read_rules(policy, method, path, host)
+        rules = read_rules(policy, method, path, host, read_ip(ip))
         key_id = None if key is None else read_key_id(key)
 
     async def ask(stores: ManagedStores) -> dict[str, object]:

@@ -21,7 +21,7 @@ from gateway.domain.ports import Counters, KeyStore
 from gateway.domain.route import Route
 from gateway.domain.routes import is_own
 from gateway.domain.shown import retry_after_s
-from gateway.errors import KEY_MISSING, KEY_UNKNOWN, Refusal
+from gateway.errors import KEY_MISSING, KEY_UNKNOWN, MAINTENANCE, Refusal
 from gateway.http1.head import is_host, parse_request_line
 from gateway.manage.problems import Fault, Invalid
 from gateway.manage.words import (
@@ -29,6 +29,7 @@ from gateway.manage.words import (
     cost_words,
     host_words,
     limit_words,
+    maintenance_words,
     path_words,
     refusal_words,
     standing_words,
@@ -41,8 +42,8 @@ from gateway.routing import Requested, read_request
 class Rules:
     """What the policies say about a request.
 
-    words:  the rules in words, by topic
-    route: the matched route; None: the request is refused for every client
+    words: the rules in words, by topic
+    route: the matched route; None: the request is refused, whatever its key
     now:   what happens to the request without a key
     """
 
@@ -55,22 +56,31 @@ class Rules:
         return {**self.words, "now": self.now}
 
 
-def read_rules(policy: Policy, method: str, path: str, host: str = "") -> Rules:
+def read_rules(
+    policy: Policy, method: str, path: str, host: str = "", ip: str = "127.0.0.1"
+) -> Rules:
     """The rules of a request. Raises Invalid if it is not a valid request.
 
     host: as in its Host header; "": one that no route names
+    ip:   the client's, as `read_ip` returns it
     """
     found = _requested(policy, method, path, host)
+    denied = address_refusal(policy, found.route, ip)
     words: dict[str, object] = {"request": f"{method} {path}"}
     if host:
         words["host"] = host
-    if found.refusal is not None:
+    maintenance = found.route.maintenance
+    if found.refusal is not None and maintenance is None:
         if found.allow:
             words["allow"] = ", ".join(found.allow)
-        return Rules(words, None, refusal_words(found.refusal))
+        return Rules(words, None, refusal_words(denied or found.refusal))
+    words |= _rules(policy, found)
+    if maintenance is not None and not maintenance.admits(ip):
+        now = refusal_words(denied or MAINTENANCE, maintenance.message)
+        return Rules(words, None, now)
     is_open = found.route.auth == "none"
     now = "admitted, within its limits" if is_open else refusal_words(KEY_MISSING)
-    return Rules(words | _rules(policy, found), found.route, now)
+    return Rules(words, found.route, refusal_words(denied) if denied else now)
 
 
 class Explain:
@@ -102,7 +112,7 @@ class Explain:
         """
         client_ip = read_ip(ip)
         policy = self._policy()
-        rules = read_rules(policy, method, path, host)
+        rules = read_rules(policy, method, path, host, client_ip)
         if key_id is None:
             return rules.without_key()
         key_id = read_key_id(key_id)
@@ -199,6 +209,7 @@ def _rules(policy: Policy, found: Requested) -> dict[str, object]:
         "route": f"{route.name} ({words})",
         "upstream": upstream_words(policy, route),
         **({"hosts": host_words(route)} if policy.hosts is not None else {}),
+        **({} if (down := route.maintenance) is None else {"maintenance": maintenance_words(down)}),
         "access": access_words(route),
         "cost": cost_words(route),
         "limits": _limits(policy, route) or "none",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from gateway.domain.limits import Limit, Standing
+from gateway.domain.maintenance import Maintenance
 from gateway.domain.policy import Policy
 from gateway.domain.route import Route
 from gateway.domain.shown import reset_after_s
@@ -85,6 +86,12 @@ def standing_words(limit: Limit, standing: Standing) -> str:
     return f"{remaining}, reset after {reset_after_s(standing)} s"
 
 
-def refusal_words(refusal: Refusal) -> str:
+def maintenance_words(maintenance: Maintenance) -> str:
+    """Who is refused, and who is not: "all get 503, except for clients of 10.0.0.0/8"."""
+    served = ", ".join(map(str, maintenance.allow))
+    return "all get 503" + (f", except for clients of {served}" if served else "")
+
+
+def refusal_words(refusal: Refusal, message: str | None = None) -> str:
     """A refusal on one line: "refused: 401 INVALID_API_KEY: …"."""
-    return f"refused: {refusal.status} {refusal.code}: {refusal.message}"
+    return f"refused: {refusal.status} {refusal.code}: {message or refusal.message}"

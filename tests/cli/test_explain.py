@@ -220,3 +220,14 @@ def test_another_path(tmp_path: Path) -> None:
     assert (shown["path"], shown["forwarded"]) == ("/a/x%20y", "/b/x%20y?q")
     assert "rewrite /b/{id}" in shown["route"]
     assert shown["upstream"] == "api (http://127.0.0.1:9000/v1)"
+
+
+def test_the_clients_address_decides_during_maintenance(tmp_path: Path) -> None:
+    """--ip is the address; the rules say who is served."""
+    routes = ROUTES + "maintenance: {allow: [10.0.0.0/8]}\n"
+    policies = write_policies(tmp_path / "p", "http://127.0.0.1:9000", routes=routes, plans=PLANS)
+    inside = explained(policies, "--ip", "10.0.0.7", "GET", "/public/x")
+    assert inside["maintenance"] == "all get 503, except for clients of 10.0.0.0/8"
+    assert inside["now"].startswith("admitted")
+    outside = explained(policies, "--ip", "192.0.2.7", "GET", "/public/x")
+    assert outside["now"].startswith("refused: 503 MAINTENANCE: ")

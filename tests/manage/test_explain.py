@@ -35,8 +35,8 @@ routes:
 class Site:
     """Explanations over parts in memory."""
 
-    def __init__(self, folder):
-        self.policy = load(write_policies(folder, "http://127.0.0.1:9000", routes=ROUTES))
+    def __init__(self, folder, routes=ROUTES):
+        self.policy = load(write_policies(folder, "http://127.0.0.1:9000", routes=routes))
         self.keys, self.limiter = MemoryKeyStore(), MemoryLimiter(lambda: NOW)
         counts = MemoryCounters(self.limiter)
         self.explain = Explain(self.keys, counts, lambda: self.policy, lambda: NOW)
@@ -282,6 +282,44 @@ def test_the_rules_alone(site):
     refused = read_rules(site.policy, "POST", "/v1/health")
     assert refused.route is None
     assert "405" in refused.without_key()["now"]
+
+
+MAINTENANCE = """
+routes:
+  status: {match: GET /status, upstream: api, auth: none, maintenance: false}
+  open:   {match: GET /open, upstream: api, auth: none}
+  keyed:  {match: GET /keyed, upstream: api, access: {deny: [10.0.0.9]}}
+  closed: {match: GET /closed, upstream: api, maintenance: true}
+maintenance: {message: Back soon., allow: [10.0.0.0/8, 192.0.2.1]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "ip", "now"),
+    [
+        ("/open", "203.0.113.1", "refused: 503 MAINTENANCE: Back soon."),
+        ("/open", "10.1.2.3", "admitted, within its limits"),
+        ("/open", "192.0.2.1", "admitted, within its limits"),
+        ("/keyed", "203.0.113.1", "refused: 503 MAINTENANCE: Back soon."),
+        ("/keyed", "10.1.2.3", "refused: 401 "),
+        ("/keyed", "10.0.0.9", "refused: 403 ADDRESS_DENIED"),
+        ("/closed", "10.1.2.3", "refused: 503 MAINTENANCE: "),
+        ("/status", "203.0.113.1", "admitted, within its limits"),
+    ],
+)
+async def test_who_is_served_during_maintenance(tmp_path, path, ip, now):
+    """The address decides, without a key and with one; the rules of the route are shown."""
+    site = Site(tmp_path, routes=MAINTENANCE)
+    answer = read_rules(site.policy, "GET", path, ip=ip).without_key()
+    assert answer["now"].startswith(now)
+    assert answer["route"].startswith(path[1:])
+    expected = {
+        "/status": None,
+        "/closed": "all get 503",
+    }.get(path, "all get 503, except for clients of 10.0.0.0/8, 192.0.2.1/32")
+    assert answer.get("maintenance") == expected
+    with_key = await site.now(path, ip=ip)
+    assert with_key.startswith(now if "503" in now or "403" in now else "admitted")
 
 
 async def test_an_outage(site):
