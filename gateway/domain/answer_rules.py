@@ -46,7 +46,7 @@ class AnswerRules:
         if cors is not None:
             lines = without_access_control(lines)
             if cors.varies:
-                lines = with_vary(lines)
+                lines = with_vary(lines, b"Origin")
             lines += cors.lines(origin)
         return lines + self.fixed
 

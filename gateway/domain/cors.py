@@ -179,8 +179,8 @@ def is_list(names: str) -> bool:
     return len(names) <= MOST_REQUESTED and _TOKENS(names) is not None
 
 
-def with_vary(lines: bytes) -> bytes:
-    """Header lines with Origin in their Vary: in one line, at the end.
+def with_vary(lines: bytes, field: bytes) -> bytes:
+    """Header lines with a request's field in their Vary: in one line, at the end.
 
     RFC 9110, 12.5.5: a cache may use the answer for requests with the same values of these fields.
     """
@@ -194,8 +194,8 @@ def with_vary(lines: bytes) -> bytes:
             kept.append(line + b"\r\n")
     if b"*" in names:
         names = [b"*"]
-    elif b"origin" not in [name.lower() for name in names]:
-        names.append(b"Origin")
+    elif field.lower() not in [name.lower() for name in names]:
+        names.append(field)
     return b"%bVary: %b\r\n" % (b"".join(kept), b", ".join(names))
 
 

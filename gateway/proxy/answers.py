@@ -176,22 +176,17 @@ def refusal_frame(
     error_docs: str | None,
     json_rpc: bool,
     head_only: bool,
-    by_accept: bool = False,
 ) -> Frame:
     """The parts of a refusal that are the same for all requests with an id of this length.
 
-    Cached: building them takes longer than the rest of a refusal.
-
-    by_accept: other values of Accept get another body
+    Cached: building them takes longer than the rest of a refusal. The caller adds Vary, which other rules may set, too.
     """
     body = refusal_body(refusal, retry_s, name, json_rpc=json_rpc, error_docs=error_docs)
     # No string within the JSON has these bytes, as quotation marks are escaped in it.
     opening, mark, closing = body.partition(b'"request_id": "')
     assert mark, "each body has the id"
     bodies = opening + mark, closing
-    return _frame(
-        refusal, retry_s, allow, connection, id_bytes, head_only, "json", bodies, by_accept
-    )
+    return _frame(refusal, retry_s, allow, connection, id_bytes, head_only, "json", bodies)
 
 
 def page_frame(
@@ -205,10 +200,10 @@ def page_frame(
     page: Page,
 ) -> Frame:
     """The same, with a page of the policy. Not cached: `pieces` is, in less memory."""
-    kind, text, by_accept = page
+    kind, text, _ = page
     assert text is not None, "the policy has it"
     bodies = pieces(kind, text, refusal.status, refusal.code, message_of(refusal, name), retry_s)
-    return _frame(refusal, retry_s, allow, connection, id_bytes, head_only, kind, bodies, by_accept)
+    return _frame(refusal, retry_s, allow, connection, id_bytes, head_only, kind, bodies)
 
 
 def _frame(
@@ -220,18 +215,16 @@ def _frame(
     head_only: bool,
     kind: Kind,
     bodies: tuple[bytes, ...],
-    by_accept: bool,
 ) -> Frame:
     fields = extra_fields(refusal, retry_s, allow)
     if refusal is UPGRADE_REQUIRED:
         fields += REQUIRED_FIELDS
         # RFC 9110, 7.8: "A sender of Upgrade MUST also send an "Upgrade" connection option".
         connection = b"Connection: close, upgrade\r\n"
-    start = b"HTTP/1.1 %d %b\r\nContent-Type: %b\r\n%b%b" % (
+    start = b"HTTP/1.1 %d %b\r\nContent-Type: %b\r\n%b" % (
         refusal.status,
         REASONS[refusal.status],
         CONTENT_TYPES[kind],
-        b"Vary: Accept\r\n" if by_accept else b"",
         fields,
     )
     length = sum(map(len, bodies)) + id_bytes * (len(bodies) - 1)

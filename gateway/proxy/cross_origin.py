@@ -65,7 +65,9 @@ def _preflight(
     cors = wanted.answers.cors
     if cors is None:
         return None
-    preflight = replace(requested, route=CORS_PREFLIGHT, refusal=None, allow=(), own=True)
+    access = wanted.route.access
+    route = CORS_PREFLIGHT if access is None else replace(CORS_PREFLIGHT, access=access)
+    preflight = replace(requested, route=route, refusal=None, allow=(), own=True)
     if cors.allows(origin):
         names = client.counted(fields, _HEADERS)
         preflight.answers = _answer(cors, origin, _methods(wanted.route, method), names)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from gateway.domain.cors import with_vary
 from gateway.domain.error_pages import ErrorPages, Page
 from gateway.domain.headers import ACCEPT, ORIGIN
 from gateway.domain.shown import retry_after_s
@@ -138,13 +139,14 @@ def _parts(request: Request, context: Context, why: Refusal) -> RefusalParts:
             policy.error_docs,
             route.json_rpc,
             head_only,
-            page is not None and page[2],
         )
     else:
         start, rest, body_bytes = answers.page_frame(
             why, retry_s, allow, connection, name, id_bytes, head_only, page
         )
-    if request.requested.answers is not None:
+    if page is not None and page[2]:
+        start += with_vary(_changed(request, b"", is_own=True), b"Accept")
+    elif request.requested.answers is not None:
         start += _changed(request, b"", is_own=True)
     # As `_date`, without its call, which would be 1 % of a 404.
     before = b"%b%b%bX-Request-Id: " % (

@@ -201,6 +201,41 @@ async def test_long_pages_take_little_memory(start: Start, tmp_path: Path) -> No
         )
 
 
+VARYING = """
+routes:
+  own:  {match: GET /own, upstream: api, cors: {origins: ["https://a.test"]}}
+  any:  {match: GET /any, upstream: api, cors: {origins: ["*"]}}
+  mine: {match: GET /mine, upstream: api, response_headers: {set: {Vary: Cookie}}}
+  none: {match: GET /none, upstream: api, response_headers: {remove: [Vary]}}
+error_pages: {html: e.html}
+"""
+
+
+async def test_error_pages_and_other_rules_share_one_vary(start: Start, tmp_path: Path) -> None:
+    """A refusal whose body goes by Accept names it beside what other rules put there."""
+    folder = tmp_path / "policies"
+    folder.mkdir()
+    (folder / "e.html").write_text("page")
+    bench = await start(files={"routes": VARYING})
+    origin = ("Origin", "https://a.test")
+    foreign = [("Origin", "https://b.test"), ("Access-Control-Request-Method", "GET")]
+    preflight = "Origin, Access-Control-Request-Method, Access-Control-Request-Headers, Accept"
+    async with await bench.connect() as wire:
+        for method, target, headers, status, vary in (
+            ("GET", "/own", [origin], 401, "Origin, Accept"),
+            ("GET", "/own", [], 401, "Origin, Accept"),
+            ("GET", "/any", [origin], 401, "Accept"),
+            ("GET", "/mine", [], 401, "Cookie, Accept"),
+            ("GET", "/none", [], 401, "Accept"),
+            ("GET", "/nowhere", [], 404, "Accept"),
+            ("OPTIONS", "/own", foreign, 403, preflight),
+        ):
+            response = await wire.request(method, target, headers)
+            assert (response.status, response.all("Vary")) == (status, [vary]), target
+        served = await wire.request("GET", "/mine", bench.auth)
+        assert (served.status, served.all("Vary")) == (200, ["Cookie"])
+
+
 async def test_accept_in_several_lines(start: Start, tmp_path: Path) -> None:
     """They are one list (RFC 9110, 5.3); a long one, or an unreadable head, gets JSON."""
     folder = tmp_path / "policies"
