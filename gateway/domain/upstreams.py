@@ -82,7 +82,7 @@ class Ejection:
 
     failures: int = 5
     for_s: float = 10.0
-    errors_percent: int | None = None
+    errors_percent: float | None = None
     latency_s: float | None = None
     window_s: float = 10.0
     least: int = 20

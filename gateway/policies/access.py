@@ -10,6 +10,7 @@ from gateway.domain.networks import Network
 from gateway.files import read_regular
 from gateway.policies import fields
 from gateway.policies.faults import Fault, note, one_of, quoted
+from gateway.policies.settings import read_networks
 from gateway.policies.values import Fields, Value, read_path
 
 ACCESS: Final = ("allow", "deny", "allow_file", "deny_file")
@@ -36,9 +37,7 @@ def _ranges(given: Fields, key: str) -> AddressRanges | None:
     """Those of a list and of a file together; None: neither is given."""
     networks: list[Network] = []
     if key in given:
-        items = given[key].items("a list of addresses and CIDR ranges") or []
-        read = [item.parsed(fields.read_network) for item in items]
-        networks += [network for network in read if network is not None]
+        networks += read_networks(given[key]) or ()
     if f"{key}_file" in given:
         networks += _of_file(given[f"{key}_file"])
     elif key not in given:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from gateway.domain.access_log import (
@@ -17,13 +16,12 @@ from gateway.domain.access_log import (
     read_template,
 )
 from gateway.policies.faults import one_of, quoted, suggestion
+from gateway.policies.fields import read_share
 from gateway.policies.values import Fields, Value, setting
 
 ACCESS_LOG: Final = ("format", "fields", "query", "redact", "sample")
 FORMATS: Final = ("json", "combined")
 QUERY: Final = ("keep", "names", "off")
-#: A percentage with up to four decimals.
-SAMPLE: Final = r"([0-9]{1,3}(?:\.[0-9]{1,4})?)%"
 #: The name of a parameter in a query.
 PARAMETER: Final = r"[^\s&=;#?%+]{1,128}"
 MOST_TEMPLATE: Final = 4_096
@@ -128,12 +126,4 @@ def _read_redact(value: Value) -> tuple[str, ...] | None:
 
 
 def _read_sample(value: Value) -> float | None:
-    return value.parsed(_sample, "a percentage such as 10%")
-
-
-def _sample(text: str) -> float:
-    found = re.fullmatch(SAMPLE, text)
-    share = float(found[1]) / 100 if found else 0.0
-    if not 0 < share <= 1:
-        raise ValueError("a percentage above 0% and up to 100%, such as 10%")
-    return share
+    return value.parsed(read_share, "a percentage such as 10%")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import Final
 
 from gateway.domain.canary import Canary
@@ -10,8 +9,6 @@ from gateway.policies import fields
 from gateway.policies.values import Value, setting
 
 CANARY: Final = ("upstream", "share", "by", "header", "value")
-#: A percentage, with up to three digits after the point.
-SHARE: Final = r"(?:100|[0-9]{1,2}(?:\.[0-9]{1,3})?)%"
 #: RFC 9110, 5.5: a field's value, without spaces at its ends.
 VALUE: Final = r"[!-~](?:[ -~]{0,254}[!-~])?"
 
@@ -29,7 +26,7 @@ def read_canary(value: Value) -> tuple[Canary, Value] | None:
             given[key].add_fault(f"a {needed} with it", f"{key} without {needed}")
     canary = Canary(
         upstream or "",
-        setting(given, "share", lambda at: at.parsed(_read_share, "a share such as 5%"), 0.0),
+        setting(given, "share", _read_share, 0.0),
         setting(given, "by", lambda at: at.parsed(fields.read_per), "key"),
         setting(given, "header", lambda at: at.parsed(fields.read_header), ""),
         setting(given, "value", lambda at: at.matching(VALUE, "a value such as always"), ""),
@@ -37,7 +34,5 @@ def read_canary(value: Value) -> tuple[Canary, Value] | None:
     return canary, given["upstream"]
 
 
-def _read_share(text: str) -> float:
-    if not re.fullmatch(SHARE, text):
-        raise ValueError("a share from 0% to 100% such as 5% or 0.5%")
-    return float(text.removesuffix("%"))
+def _read_share(value: Value) -> float | None:
+    return value.parsed(fields.read_percent, "a percentage such as 5%")

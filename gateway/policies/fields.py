@@ -42,7 +42,10 @@ LONGER_EXPECTED: Final = (
 )
 DURATION: Final = r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)"
 SIZE: Final = rf"({_DIGITS}) ?(B|KB|KiB|MB|MiB|GB|GiB)"
-SHARE: Final = r"([0-9]{1,3}(?:\.[0-9]{1,3})?)%"
+#: From 0% to 100%, with up to four digits after the point.
+PERCENT: Final = r"(?:100(?:\.0{1,4})?|[0-9]{1,2}(?:\.[0-9]{1,4})?)%"
+#: The least one above 0%.
+_LEAST_PERCENT: Final = 0.0001
 #: A header name, or a prefix that ends in "-*". Other characters are synonyms of "-", see
 #: `gateway.domain.headers`.
 TRUSTED_ONLY: Final = r"[A-Za-z0-9][A-Za-z0-9-]{0,63}(?:-\*)?"
@@ -141,12 +144,25 @@ def read_size(text: str) -> int:
     return int(found[1]) * _BYTES[found[2]]
 
 
+def read_percent(text: str) -> float:
+    """A percentage, which may be 0: "0.5%" is 0.5."""
+    return _percent(text, 0.0)
+
+
+def read_some_percent(text: str) -> float:
+    """A percentage above 0."""
+    return _percent(text, _LEAST_PERCENT)
+
+
 def read_share(text: str) -> float:
-    """A share of all: "20%" is 0.2."""
-    found = re.fullmatch(SHARE, text)
-    if not found or not 0 < float(found[1]) <= 100:
-        raise ValueError("a percentage such as 20%, above 0% and up to 100%")
-    return float(found[1]) / 100
+    """A share of all, above 0: "20%" is 0.2."""
+    return read_some_percent(text) / 100
+
+
+def _percent(text: str, least: float) -> float:
+    if not re.fullmatch(PERCENT, text) or float(text[:-1]) < least:
+        raise ValueError(f"a percentage from {least:g}% to 100% such as 10%")
+    return float(text[:-1])
 
 
 def read_network(text: str) -> Network:

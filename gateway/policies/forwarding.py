@@ -56,8 +56,12 @@ def _read_retries(value: Value) -> Retries | None:
     return Retries(
         setting(given, "count", lambda item: item.integer(1, MOST_RETRIES), default.count),
         setting(given, "causes", _read_causes, default.causes),
-        setting(given, "budget", lambda item: item.parsed(fields.read_share), default.budget),
+        setting(given, "budget", _read_budget, default.budget),
     )
+
+
+def _read_budget(value: Value) -> float | None:
+    return value.parsed(fields.read_share, "a percentage such as 20%")
 
 
 def _read_causes(value: Value) -> tuple[Cause, ...] | None:

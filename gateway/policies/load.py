@@ -152,7 +152,7 @@ def _build(
         table=tables[0],
         hosts=hosts,
         upstreams=_frozen(upstreams),
-        trusted_proxies=setting(top, "trusted_proxies", settings.read_trusted_proxies, ()),
+        trusted_proxies=setting(top, "trusted_proxies", settings.read_networks, ()),
         on_store_failure=setting(top, "on_store_failure", settings.read_on_store_failure, "local"),
         store=setting(top, "store", settings.read_store, StoreSettings()),
         audit=setting(top, "audit", settings.read_audit, AuditSettings()),

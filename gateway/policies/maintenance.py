@@ -7,7 +7,7 @@ from typing import Final
 from gateway.domain.maintenance import Maintenance
 from gateway.domain.patterns import printable
 from gateway.policies import fields
-from gateway.policies.settings import read_trusted_proxies
+from gateway.policies.settings import read_networks
 from gateway.policies.values import Value, setting
 
 MAINTENANCE: Final = ("message", "retry_after", "allow")
@@ -30,7 +30,7 @@ def read_maintenance(value: Value) -> Maintenance | None:
     return Maintenance(
         message=setting(given, "message", _read_message, default.message),
         retry_after_s=setting(given, "retry_after", _read_retry, default.retry_after_s),
-        allow=setting(given, "allow", read_trusted_proxies, ()),
+        allow=setting(given, "allow", read_networks, ()),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gateway.domain.access_log import DEFAULT, FIELDS, REDACTED
 from gateway.policies import access_log as read
+from gateway.policies.fields import PERCENT
 from gateway.policies.schema_parts import Schema, list_of, object_of, text, with_examples
 
 
@@ -35,7 +36,7 @@ def access_log() -> Schema:
             },
             "redact": with_examples(redact, list(REDACTED), ["token", "email"]),
             "sample": text(
-                read.SAMPLE,
+                PERCENT,
                 "The share of admitted requests that are written. Refusals, 5xx and requests that "
                 "were cut off are always written.",
                 default="100%",

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from gateway.domain import patterns
-from gateway.policies.canary import SHARE, VALUE
+from gateway.policies import fields
+from gateway.policies.canary import VALUE
 from gateway.policies.schema_parts import Schema, object_of, text
 
 
@@ -14,7 +15,9 @@ def canary() -> Schema:
             "upstream": text(
                 patterns.NAME, "The upstream that these requests go to.", example="beta"
             ),
-            "share": text(SHARE, "The share of clients whose requests go there.", example="5%"),
+            "share": text(
+                fields.PERCENT, "The share of clients whose requests go there.", example="5%"
+            ),
             "by": text(
                 patterns.PER,
                 "What a client is, key, account, ip or header:NAME; it always gets the same side.",

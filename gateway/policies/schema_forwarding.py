@@ -20,7 +20,7 @@ def forwarding() -> Schema:
     )
     count = integer("The most times that a request is sent again.", MOST_RETRIES, example=2)
     budget = text(
-        fields.SHARE,
+        fields.PERCENT,
         "The most retries, as a share of the route's requests. Ten more are possible at any time.",
         default=f"{default.budget:.0%}",
         example="10%",

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from gateway.domain.tracing import Tracing
+from gateway.policies import fields
 from gateway.policies.schema_parts import Schema, flag, object_of, text
-from gateway.policies.tracing import SAMPLE
 
 
 def tracing() -> Schema:
@@ -13,7 +13,7 @@ def tracing() -> Schema:
     return object_of(
         {
             "sample": text(
-                SAMPLE,
+                fields.PERCENT,
                 "The share of the requests without a valid traceparent that is sampled. Those with "
                 "one are sampled if it says so.",
                 default=f"{default.sample:.0%}",

@@ -65,7 +65,7 @@ def upstream() -> Schema:
                         "How long the server is ejected.", Ejection().for_s, example="30s"
                     ),
                     "errors": text(
-                        upstreams.PERCENT,
+                        fields.PERCENT,
                         "The share of 5xx among its answers that ejects a server; failures count.",
                         example="50%",
                     ),

@@ -60,7 +60,8 @@ def read_environment(value: Value) -> str | None:
     )
 
 
-def read_trusted_proxies(value: Value) -> tuple[Network, ...] | None:
+def read_networks(value: Value) -> tuple[Network, ...] | None:
+    """Addresses and ranges of them."""
     items = value.items("a list of addresses and CIDR ranges")
     if items is None:
         return None
@@ -236,7 +237,7 @@ def read_admin_proxy(value: Value) -> AdminProxy | None:
     given = value.fields(ADMIN_PROXY, required=("trusted",))
     if given is None or "trusted" not in given:
         return None
-    trusted = read_trusted_proxies(given["trusted"])
+    trusted = read_networks(given["trusted"])
     if trusted is not None and not given["trusted"].node.value:
         given["trusted"].add_fault("at least one address or CIDR range", "an empty list")
     return AdminProxy(trusted or (), setting(given, "tls", Value.flag, False))

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from importlib.util import find_spec
 from typing import Final
 
 from gateway.domain.tracing import Tracing
+from gateway.policies import fields
 from gateway.policies.values import Value, setting
 
 TRACING: Final = ("sample", "identity")
-#: At most three decimals, so that the least is one in 100,000.
-SAMPLE: Final = r"(?:100(?:\.0{1,3})?|[0-9]{1,2}(?:\.[0-9]{1,3})?)%"
 #: What the extra installs, as far as it is imported.
 _PACKAGES: Final = ("opentelemetry.sdk.trace", "opentelemetry.exporter.otlp.proto.http")
 
@@ -28,7 +26,7 @@ def read_tracing(value: Value) -> Tracing | None:
         )
     default = Tracing()
     return Tracing(
-        sample=setting(given, "sample", lambda item: item.parsed(_sample), default.sample),
+        sample=setting(given, "sample", _read_sample, default.sample),
         identity=setting(given, "identity", Value.flag, default.identity),
     )
 
@@ -40,7 +38,6 @@ def _is_installed() -> bool:
         return False
 
 
-def _sample(text: str) -> float:
-    if not re.fullmatch(SAMPLE, text):
-        raise ValueError("a percentage such as 1%, from 0% to 100%")
-    return float(text[:-1]) / 100
+def _read_sample(value: Value) -> float | None:
+    percent = value.parsed(fields.read_percent, "a percentage such as 1%")
+    return None if percent is None else percent / 100

@@ -28,7 +28,6 @@ MAX_INFLIGHT: Final = 1_000_000
 MAX_IN_A_ROW: Final = 1_000
 #: The most answers that a decision of `ejection` may need.
 MAX_LEAST: Final = 1_000_000
-PERCENT: Final = r"(?:[1-9][0-9]?|100)%"
 
 
 def read_upstream(name: str, value: Value) -> Upstream:
@@ -132,16 +131,15 @@ def _read_ejection(value: Value) -> Ejection:
     return Ejection(
         failures=setting(given, "failures", _read_in_a_row, default.failures),
         for_s=setting(given, "for", read_timeout, default.for_s),
-        errors_percent=setting(given, "errors", _read_percent, None),
+        errors_percent=setting(given, "errors", _read_errors, None),
         latency_s=setting(given, "latency", read_timeout, None),
         window_s=setting(given, "window", read_timeout, default.window_s),
         least=setting(given, "least", lambda at: at.integer(1, MAX_LEAST), default.least),
     )
 
 
-def _read_percent(value: Value) -> int | None:
-    text = value.matching(PERCENT, "a share from 1% to 100% such as 50%")
-    return None if text is None else int(text.removesuffix("%"))
+def _read_errors(value: Value) -> float | None:
+    return value.parsed(fields.read_some_percent, "a percentage such as 50%")
 
 
 def _read_in_a_row(value: Value) -> int | None:

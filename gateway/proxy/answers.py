@@ -179,7 +179,8 @@ def refusal_frame(
 ) -> Frame:
     """The parts of a refusal that are the same for all requests with an id of this length.
 
-    Cached: building them takes longer than the rest of a refusal. The caller adds Vary, which other rules may set, too.
+    Cached: building them takes longer than the rest of a refusal. The caller adds Vary, which other
+    rules may set, too.
     """
     body = refusal_body(refusal, retry_s, name, json_rpc=json_rpc, error_docs=error_docs)
     # No string within the JSON has these bytes, as quotation marks are escaped in it.

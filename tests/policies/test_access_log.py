@@ -66,10 +66,10 @@ def test_settings(tmp_path: Path, text: str, read: AccessLogFormat) -> None:
         ("{query: on}", "access_log.query: found on (a YAML boolean), expected one of keep, names"),
         ("{redact: token}", "access_log.redact: found 'token', expected a list of parameters such"),
         ("{redact: [a=b]}", "access_log.redact[0]: found 'a=b', expected a parameter's name as it"),
-        ("{sample: 0%}", "access_log.sample: found '0%', expected a percentage above 0% and up to"),
-        ("{sample: 101%}", "expected a percentage above 0% and up to 100%, such as 10%"),
+        ("{sample: 0%}", "access_log.sample: found '0%', expected a percentage from 0.0001% to"),
+        ("{sample: 101%}", "expected a percentage from 0.0001% to 100% such as 10%"),
         ("{sample: 0.1}", "access_log.sample: found the number 0.1, expected a percentage"),
-        ("{sample: -5%}", "access_log.sample: found '-5%', expected a percentage above 0%"),
+        ("{sample: -5%}", "access_log.sample: found '-5%', expected a percentage from 0.0001%"),
         (
             '{format: "{time} {path}", sample: 10%}',
             "expected a template with {sample}, as sample is below 100%",

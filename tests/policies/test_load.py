@@ -980,11 +980,11 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
         "least: 0}}, b: {servers: [http://h], ejection: {errors: 50, least: 1}}, c: {servers: "
         "[http://h], ejection: {window: 5s}}}",
         [
-            "upstreams.yaml:1: upstreams.api.ejection.errors: found '0%', expected a share from",
+            "upstreams.yaml:1: upstreams.api.ejection.errors: found '0%', expected a percentage",
             "upstreams.yaml:1: upstreams.api.ejection.latency: found '0s', expected a duration a",
             "upstreams.yaml:1: upstreams.api.ejection.window: found the number 5 without a unit",
             "upstreams.yaml:1: upstreams.api.ejection.least: found the number 0, expected a whole",
-            "upstreams.yaml:1: upstreams.b.ejection.errors: found the number 50, expected a share",
+            "upstreams.yaml:1: upstreams.b.ejection.errors: found the number 50, expected a perce",
             "upstreams.yaml:1: upstreams.c.ejection.window: found window without them, expected e",
         ],
     ),

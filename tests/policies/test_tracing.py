@@ -42,8 +42,8 @@ def test_valid(tmp_path: Path, text: str, expected: Tracing | None) -> None:
     ("text", "said"),
     [
         ("tracing: true", "expected a mapping with one of sample, identity"),
-        ("tracing: {sample: 0.1}", "a percentage such as 1%"),
-        ("tracing: {sample: 101%}", "found '101%', expected a percentage such as 1%"),
+        ("tracing: {sample: 0.1}", "a percentage from 0% to 100%"),
+        ("tracing: {sample: 101%}", "found '101%', expected a percentage from 0%"),
         ("tracing: {sample: -1%}", "from 0% to 100%"),
         ("tracing: {sample: 100.5%}", "from 0% to 100%"),
         ("tracing: {identity: 1}", "expected true or false"),

@@ -87,6 +87,18 @@ async def test_a_list_of_a_route(start: Start) -> None:
         assert await status_of(bench, path, address=address) == status, (path, address)
 
 
+async def test_a_preflight_is_decided_by_the_list_of_its_route(start: Start) -> None:
+    """An address that may not send the request may not ask for it either."""
+    rules = 'access: {deny: [192.0.2.7]}, cors: {origins: ["https://a.test"]}'
+    bench = await start(files=of_route(rules), trusted_proxies=(parse_network("127.0.0.1"),))
+    asking = [("Origin", "https://a.test"), ("Access-Control-Request-Method", "GET")]
+    async with await bench.connect() as wire:
+        for address, status in (("192.0.2.7", 403), ("192.0.2.8", 204)):
+            headers = [*asking, ("X-Forwarded-For", address)]
+            response = await wire.request("OPTIONS", "/api/search/x", headers)
+            assert response.status == status, address
+
+
 async def test_streams_end_when_their_address_is_denied(start: Start) -> None:
     """An answer that is being relayed is cut off after the lists were changed."""
     begun = asyncio.Event()
