@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Final
 
 from gateway.domain.address_lists import AccessList, AddressRanges
 from gateway.domain.networks import Network
-from gateway.files import read_regular
 from gateway.policies import fields
 from gateway.policies.faults import Fault, note, one_of, quoted
+from gateway.policies.pages import read_content
 from gateway.policies.settings import read_networks
-from gateway.policies.values import Fields, Value, read_path
+from gateway.policies.values import Fields, Value
 
 ACCESS: Final = ("allow", "deny", "allow_file", "deny_file")
 #: The longest file, and the most lines with a range; a hundred thousand take half a second.
@@ -47,20 +46,16 @@ def _ranges(given: Fields, key: str) -> AddressRanges | None:
 
 def _of_file(value: Value) -> list[Network]:
     """The ranges of a file: one on each line, with comments after '#'."""
-    if value.is_text:
-        value.used.append(str(Path(value.file).parent / str(value.node.value)))
-    path = read_path(value)
-    if path is None:
+    found = read_content(value, MOST_FILE_BYTES)
+    if found is None:
         return []
+    path, content = found
     try:
-        text = read_regular(Path(path), MOST_FILE_BYTES).decode("utf-8")
-    except OSError as exc:
-        value.add_fault("a file that can be read", f"{value.found} ({exc.strerror})")
-        return []
+        text = content.decode("utf-8")
     except UnicodeDecodeError as exc:
         value.add_fault("a text file in UTF-8", f"byte {exc.start} of {path}")
         return []
-    return _read_lines(value, path, text)
+    return _read_lines(value, str(path), text)
 
 
 def _read_lines(value: Value, path: str, text: str) -> list[Network]:
