@@ -142,7 +142,7 @@ OTHERS: Final = {
             "key",
             "remaining",
         ),
-        *("now", "host", "hosts", "forwarded"),
+        *("now", "host", "hosts", "forwarded", "maintenance"),
     },
     "an audit entry": {
         *("number", "time", "actor", "action", "subject", "before", "after", "previous", "hash"),

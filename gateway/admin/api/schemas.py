@@ -236,6 +236,7 @@ _POLICY_SCHEMAS: Final = {
             "forwarded": {**TEXT, "description": "The path that is forwarded, if another."},
             "route": TEXT,
             "hosts": {**TEXT, "description": "That the route serves; where routes name hosts."},
+            "maintenance": {**TEXT, "description": "Who is refused for it; only during one."},
             "upstream": TEXT,
             "access": TEXT,
             "cost": _COST,
