@@ -12,8 +12,10 @@ import os
 import re
 import socket
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
@@ -39,7 +41,9 @@ LIFETIME_S: Final = 10.0
 _MOST_HOSTS_BYTES: Final = 1024 * 1024
 #: Names of one set of SRV records; each is looked up.
 MOST_SERVICES: Final = 64
-
+#: For the system's resolver. They are its own: look-ups that hang must not delay what else uses
+#: threads, such as reading changed files.
+_threads: Final = ThreadPoolExecutor(4, "look-ups")
 
 #: A name that may be in a Host header and in a log line.
 _is_host = re.compile(r"[a-z0-9_](?:[a-z0-9._-]{0,251}[a-z0-9_-])?").fullmatch
@@ -92,6 +96,8 @@ class Resolver:
         ttl_s = float(answer.chaining_result.minimum_ttl)
         failure: OSError | None = None
         for each, result in zip(services, found, strict=True):
+            if len(targets) >= MOST_TARGETS:
+                break
             if isinstance(result, OSError):
                 failure = OSError(f"{each.host}: {result}")
             elif isinstance(result, BaseException):
@@ -158,6 +164,8 @@ class Resolver:
         from dns.asyncresolver import Resolver as DnsResolver  # noqa: PLC0415
         from dns.exception import DNSException  # noqa: PLC0415
 
+        from gateway.proxy.name_server import NameServer  # noqa: PLC0415
+
         known = _signature(self._configuration)
         if self._dns is None or known != self._known:
             resolver = DnsResolver(configure=False)
@@ -165,7 +173,9 @@ class Resolver:
                 resolver.read_resolv_conf(os.fspath(self._configuration))
             except (OSError, ValueError, DNSException) as error:  # its text may be anything
                 raise _NotConfigured from error
-            resolver.port = self._port
+            resolver.nameservers = [
+                NameServer(str(each), self._port) for each in resolver.nameservers
+            ]
             self._dns, self._known = resolver, known
         return self._dns
 
@@ -209,8 +219,9 @@ def _in_hosts(file: Path, host: str) -> list[str]:
 
 async def _by_system(host: str, port: int) -> list[str]:
     loop = asyncio.get_running_loop()
+    look_up = partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
     try:
-        found = await loop.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        found = await loop.run_in_executor(_threads, look_up)
     except UnicodeError as error:  # IDNA cannot encode it
         raise OSError(f"{host!r} is not a valid host name") from error
     return [str(address[0]) for *_, address in found]

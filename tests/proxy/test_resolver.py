@@ -6,6 +6,7 @@ import asyncio
 import os
 import socket
 import struct
+import threading
 from pathlib import Path
 
 import dns.flags
@@ -17,7 +18,9 @@ from gateway.domain.upstreams import Server
 from gateway.proxy import resolver as module
 from gateway.proxy.resolver import FILE_TTL_S, SYSTEM_TTL_S, Resolver
 from tests.kit.dns_server import ScriptedDns
+from tests.kit.eventually import eventually
 from tests.kit.listening import Served
+from tests.kit.wire import TIMEOUT_S
 
 
 async def found(resolver: Resolver, host: str) -> tuple[list[str], float]:
@@ -118,6 +121,28 @@ async def test_the_systems_resolver() -> None:
     assert set(await module._by_system("localhost", 80)) & {"127.0.0.1", "::1"}
     with pytest.raises(OSError, match="not a valid host name"):
         await module._by_system("a" * 64 + ".test", 80)
+
+
+async def test_a_system_that_hangs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its look-ups hold no thread that others need: changed files are read in one, for example."""
+    end = threading.Event()
+
+    def hang(*_: object, **__: object) -> None:
+        end.wait(TIMEOUT_S)
+        raise socket.gaierror(socket.EAI_AGAIN, "no answer")
+
+    monkeypatch.setattr(socket, "getaddrinfo", hang)
+    async with ScriptedDns() as dns_server:
+        resolver = dns_server.resolver(tmp_path)
+        tasks = [asyncio.create_task(found(resolver, f"n{at}.test")) for at in range(64)]
+        await eventually(lambda: len(dns_server.asked) >= 128, "all queries")
+        try:
+            async with asyncio.timeout(TIMEOUT_S / 2):
+                assert await asyncio.to_thread(lambda: "read") == "read"
+        finally:
+            end.set()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert {type(result) for result in results} == {socket.gaierror}
 
 
 @pytest.mark.parametrize("failure", [dns.rcode.SERVFAIL, dns.rcode.REFUSED, "silence"])
