@@ -7,6 +7,7 @@ variables by itself, the resource OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES
 from __future__ import annotations
 
 import logging
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Final
@@ -20,11 +21,14 @@ from opentelemetry.sdk.util.instrumentation import InstrumentationScope
 from opentelemetry.trace import SpanContext, SpanKind, TraceFlags, TraceState
 from opentelemetry.trace.status import Status, StatusCode
 
+from gateway.observe.otlp_session import bounded_session
 from gateway.observe.spans import Kind, TracedRequest, spans_of
 
 SERVICE_NAME: Final = "rate-limiting-gateway"
 #: The longest part of an exporter's message that is logged.
 _MOST_REASON: Final = 300
+#: The end of the variables' names that name a session.
+_NAMES_A_SESSION: Final = "_CREDENTIAL_PROVIDER"
 #: While this thread encodes, the event loop waits for the interpreter's lock for up to this time
 #: whenever it wakes up: 0.7 ms in the median, and 5.2 ms with the default of 5 ms.
 _SWITCH_S: Final = 0.0005
@@ -50,7 +54,9 @@ class OtlpExporter:
         library.propagate = False
         self._resource = Resource.create(_resource_attributes(version))
         self._scope = InstrumentationScope(SERVICE_NAME, version)
-        self._exporter = OTLPSpanExporter()
+        # A session that a variable names is left as it is: it knows how to authenticate.
+        is_named = any(name.endswith(_NAMES_A_SESSION) for name in os.environ)
+        self._exporter = OTLPSpanExporter(session=None if is_named else bounded_session())
         sys.setswitchinterval(_SWITCH_S)
 
     def export(self, batch: Sequence[TracedRequest]) -> str | None:
