@@ -59,8 +59,10 @@ HOMES = {
     "jinja2": {"admin"},
     "uvloop": {"runtime"},
     "opentelemetry": {"observe.otlp"},
+    "requests": {"observe.otlp_session"},
+    "urllib3": {"observe.otlp_session"},
     "click": {"cli", "__main__"},
-    "dns": {"proxy.resolver"},
+    "dns": {"proxy.name_server", "proxy.resolver"},
 }
 
 

@@ -114,6 +114,11 @@ NUMBERS: Final = frozenset(
     ("status", "cost", "remaining", "bytes_in", "bytes_out", "duration_ms", "upstream_ms")
     + ("gate_ms", "limiter_ms", "sample")
 )
+#: The longest text of a header that is written, and the most parameters of a query: a client sends
+#: 30 KB of either for nothing, and a datagram for syslog has 64 KB.
+MOST_TEXT: Final = 2_048
+MOST_PARAMETERS: Final = 256
+_MORE: Final = "..."
 _user_agent = re.compile(rb"\r\nuser-agent: ([^\r]*)", re.IGNORECASE).search
 _referrer = re.compile(rb"\r\nreferer: ([^\r]*)", re.IGNORECASE).search
 #: W3C Trace Context, 3.2.2: version, trace-id, parent-id and flags; version ff is invalid, and so
@@ -140,7 +145,7 @@ def getters(form: AccessLogFormat) -> Mapping[str, Getter]:
 
     def referrer(entry: Entry) -> str | None:
         found = _referrer(b"\r\n" + entry.request.fields.forward)
-        return None if found is None else rule.url(found[1].decode("latin-1"))
+        return None if found is None else _cut(rule.url(found[1].decode("latin-1")))
 
     return {**_PLAIN, "query": rule.of, "request": request_line, "referrer": referrer}
 
@@ -172,7 +177,9 @@ class QueryText:
         return path if not mark or self._rule == "off" else f"{path}?{self._shown(query)}"
 
     def _shown(self, query: str) -> str:
-        return "&".join(map(self._parameter, query.split("&")))
+        parameters = query.split("&", MOST_PARAMETERS)
+        shown = list(map(self._parameter, parameters[:MOST_PARAMETERS]))
+        return "&".join([*shown, _MORE] if len(parameters) > MOST_PARAMETERS else shown)
 
     def _parameter(self, text: str) -> str:
         name, equals, value = text.partition("=")
@@ -184,6 +191,11 @@ class QueryText:
         if looks_like_key(unquote_plus(value)) or looks_like_key(value):
             value = REDACTED
         return name + equals + value
+
+
+def _cut(text: str) -> str:
+    """A text of a header, up to the bound. Cut at last: a part of a key is not known as one."""
+    return text if len(text) <= MOST_TEXT else text[:MOST_TEXT] + _MORE
 
 
 def _path(entry: Entry) -> str:
@@ -223,12 +235,21 @@ def _of_key(name: str) -> Getter:
 
 
 def _host(entry: Entry) -> str | None:
-    return entry.request.fields.host.decode("latin-1") or None
+    return shown_host(entry.request.fields.host) or None
+
+
+def shown_host(host: bytes) -> str:
+    """A Host without keys."""
+    text = host.decode("latin-1")
+    return redact_path(text) if "gwk" in text else text
 
 
 def _agent(entry: Entry) -> str | None:
     found = _user_agent(b"\r\n" + entry.request.fields.forward)
-    return None if found is None else found[1].decode("latin-1")
+    if found is None:
+        return None
+    text = found[1].decode("latin-1")
+    return _cut(redact_path(text) if "gwk" in text else text)
 
 
 def _trace(entry: Entry) -> str | None:

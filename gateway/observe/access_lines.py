@@ -11,6 +11,7 @@ byte of UTF-8, as nginx does.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from json.encoder import encode_basestring_ascii as _quoted
 from typing import Final, TypeVar
 
@@ -24,6 +25,7 @@ from gateway.observe.access_fields import (
     getters,
     in_ms,
     limiter_us,
+    shown_host,
     shown_path,
     whole_second,
 )
@@ -144,7 +146,7 @@ class DefaultLines:
         return _kept(self._texts, text, _quoted(text))
 
     def _host(self, host: bytes) -> str:
-        return _kept(self._texts, host, _quoted(host.decode("latin-1")) if host else "null")
+        return _kept(self._texts, host, _quoted(shown_host(host)) if host else "null")
 
     def _path(self, path: str) -> str:
         return _kept(self._paths, path, _quoted(shown_path(path)))
@@ -217,12 +219,15 @@ def _escaped(text: str, end: str, *, quotes: bool = False) -> str:
     if text.isascii() and text.isprintable() and not (quotes and _holds(text, end)):
         return text
     special = f'{end}"\\' if quotes else ""
-    return "".join(
-        char
-        if " " <= char <= "~" and char not in special
-        else "".join(f"\\x{byte:02X}" for byte in char.encode("utf-8", "surrogateescape"))
-        for char in text
-    )
+    # One character for each byte, so that one call escapes all: a header has 30,000 of them.
+    return text.encode("utf-8", "surrogateescape").decode("latin-1").translate(_escapes(special))
+
+
+@lru_cache(maxsize=256)
+def _escapes(special: str) -> Mapping[int, str]:
+    """How bytes are written; without those that stay as they are."""
+    changed = [*range(0x20), *range(0x7F, 0x100), *special.encode("utf-8", "surrogateescape")]
+    return {byte: f"\\x{byte:02X}" for byte in changed}
 
 
 def _holds(text: str, end: str) -> bool:

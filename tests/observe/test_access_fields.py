@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gateway.domain.access_log import AccessLogFormat, QueryRule
-from gateway.observe.access_fields import Entry, getters
+from gateway.observe.access_fields import MOST_PARAMETERS, MOST_TEXT, Entry, getters
 from tests.kit.access import logged
+from tests.observe.test_access_lines import line_of
 
 KEY = "gwk_production_7h3k9m2p4q6r_" + "Ab1" * 12
 TRACE = "0af7651916cd43dd8448eb211c80319c"
@@ -100,3 +101,32 @@ def test_phases(
         value(name, gate_us=gate_us, limiter_us=limiter_us) for name in ("gate_ms", "limiter_ms")
     ]
     assert found == [gate, limiter]
+
+
+@pytest.mark.parametrize(
+    ("header", "name"), [("user-agent", "user_agent"), ("referer", "referrer")]
+)
+def test_long_headers(header: str, name: str) -> None:
+    """Their texts have a bound, in memory, time and the log; a key at the bound is not shown."""
+    assert value(name, forward=f"{header}: {'a' * MOST_TEXT}\r\n") == "a" * MOST_TEXT
+    found = value(name, forward=f"{header}: {chr(0xE9) * 30_000}\r\n")
+    assert found == chr(0xE9) * MOST_TEXT + "..."
+    before = "/" * (MOST_TEXT - 10)
+    found = value(name, forward=f"{header}: {before}{KEY}\r\n")
+    assert found is not None
+    assert KEY[:8] not in found
+
+
+def test_many_parameters() -> None:
+    """Each takes time, and a client can send thousands."""
+    form = AccessLogFormat(query="keep")
+    fits, more = (["a=1"] * count for count in (MOST_PARAMETERS, MOST_PARAMETERS + 1))
+    assert value("query", form, query=f"?{'&'.join(fits)}") == "&".join(fits)
+    assert value("query", form, query=f"?{'&'.join(more)}") == "&".join([*fits, "..."])
+
+
+def test_a_key_in_a_header() -> None:
+    """It is no credential there, and still not shown."""
+    assert value("user_agent", forward=f"user-agent: {KEY}\r\n") == "gwk_[redacted]"
+    assert value("host", host=KEY) == "gwk_[redacted]"
+    assert KEY not in line_of(AccessLogFormat(), host=KEY)
