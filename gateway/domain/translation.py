@@ -31,6 +31,9 @@ _refresh = re.compile(
 _DEFAULT_PORTS: Final = {b"http": b":80", b"https": b":443"}
 #: RFC 6265bis, 4.1.3.2: a cookie with this prefix must have the path "/".
 _HOST_PREFIX: Final = b"__host-"
+#: A cookie with more attributes is malformed: there are nine. Each takes a microsecond or two, and
+#: an answer's head has room for 60,000.
+MOST_ATTRIBUTES: Final = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +131,9 @@ def _refreshed(value: bytes, places: Places) -> bytes:
 
 def cookie(value: bytes, places: Places) -> bytes:
     """A value of Set-Cookie, as the client should get it."""
-    pair, *attributes = value.split(b";")
+    pair, *attributes = value.split(b";", MOST_ATTRIBUTES + 1)
+    if len(attributes) > MOST_ATTRIBUTES:
+        return value
     is_bound = pair.lstrip(b" \t").lower().startswith(_HOST_PREFIX)
     made = [pair]
     for attribute in attributes:
