@@ -6,7 +6,8 @@ written at once, which is atomic for a pipe. Only longer lines may be split ther
 line is a datagram.
 
 Neither a full disk nor a reader that has stopped reading may delay a request: no write waits. Lines
-that cannot be written are kept up to a bound, then dropped and counted, which is logged once.
+that cannot be written are kept up to a bound, then dropped and counted, which is logged once;
+of sockets once a minute.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from collections.abc import Sequence
 from typing import Final, Protocol
 
 from gateway.files import open_chosen
+from gateway.observe.log_throttle import LogThrottle
 
 _log = logging.getLogger(__name__)
 
@@ -32,6 +34,8 @@ _log = logging.getLogger(__name__)
 MOST_WAITING_BYTES: Final = 256 * 1024
 #: How long `close` waits for such a reader.
 CLOSE_S: Final = 1.0
+#: How often lines that a socket dropped are logged: every other write to a UDP port that nobody reads fails.
+LOG_EVERY_S: Final = 60.0
 _STDOUT: Final = 1
 _UNREAD: Final = OSError(errno.EAGAIN, "its reader does not read")
 #: Not readable by all: lines contain clients' addresses, keys' ids and paths.
@@ -194,7 +198,7 @@ class DatagramTarget:
         self._host = _syslog_host()
         self._waiting: deque[bytes] = deque()
         self._waiting_bytes = 0
-        self._failing = False
+        self._throttle = LogThrottle(LOG_EVERY_S)
         self._socket = self._open()
 
     def write(self, lines: Sequence[str]) -> None:
@@ -209,10 +213,8 @@ class DatagramTarget:
             while self._waiting:
                 self._take()
                 self.dropped += 1
-        if failed is not None and not self._failing:
+        if failed is not None and self._throttle.suppressed("", time.monotonic()) is not None:
             _log.error("cannot send the access log; dropping lines: %s", failed.strerror)
-        if lines or failed is not None:
-            self._failing = failed is not None
 
     def reopen(self) -> None:
         try:

@@ -23,7 +23,7 @@ import pytest
 
 from gateway.observe import access_targets
 from gateway.observe.access import AccessLog, open_access_log
-from gateway.observe.access_targets import DatagramTarget, open_target
+from gateway.observe.access_targets import MOST_WAITING_BYTES, DatagramTarget, open_target
 from tests.kit.access import lines, opened, write_line
 
 
@@ -484,3 +484,35 @@ def test_a_syslog_that_is_not_there_is_an_error(tmp_path: Path) -> None:
     """At the start a missing socket is an error that names it."""
     with pytest.raises(OSError, match=re.escape(f"{tmp_path}/absent")):
         open_target(f"syslog:{tmp_path}/absent")
+
+
+def test_lines_that_are_lost_are_logged_seldom(caplog: pytest.LogCaptureFixture) -> None:
+    """Every other datagram to a port that nobody reads is an error, also after a good one."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as bound:
+        bound.bind(("127.0.0.1", 0))
+        target = open_target(f"udp://127.0.0.1:{bound.getsockname()[1]}")
+    written = 0
+    while target.dropped < 5 and written < 1_000:
+        target.write(["line\n"])
+        written += 1
+    assert target.dropped == 5
+    assert target.dropped < written
+    assert [record.message for record in caplog.records] == [
+        "cannot send the access log; dropping lines: Connection refused"
+    ]
+    target.close()
+
+
+def test_a_socket_that_stays_full_is_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Lines wait, are dropped, and wait again: that is one fault, not many."""
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as reader:
+        reader.bind(str(tmp_path / "log"))
+        target = open_target(f"syslog:{tmp_path / 'log'}")
+        lines = ["x" * 1000 + "\n"] * 50
+        for _ in range(100):
+            target.write(lines)
+        assert target.dropped > 2 * MOST_WAITING_BYTES / 1000
+        target.close()
+    assert len(caplog.records) == 1
