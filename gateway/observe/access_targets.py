@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 MOST_WAITING_BYTES: Final = 256 * 1024
 #: How long `close` waits for such a reader.
 CLOSE_S: Final = 1.0
-#: How often lines that a socket dropped are logged: every other write to a UDP port that nobody reads fails.
+#: How often lost lines of a socket are logged: every other write to an unread UDP port fails.
 LOG_EVERY_S: Final = 60.0
 _STDOUT: Final = 1
 _UNREAD: Final = OSError(errno.EAGAIN, "its reader does not read")
