@@ -31,12 +31,14 @@ class Answering(Listening):
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-            while True:
-                await reader.readuntil(b"\r\n\r\n")
-                await self._answer(writer)
-                await writer.drain()
-        writer.close()
+        try:
+            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
+                while True:
+                    await reader.readuntil(b"\r\n\r\n")
+                    await self._answer(writer)
+                    await writer.drain()
+        finally:
+            writer.transport.abort()
 
 
 async def post(session: Session, server: Answering) -> tuple[int, bytes]:
