@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from random import random
 from typing import Final
 
 from gateway.domain.upstreams import HealthCheck
@@ -23,9 +24,12 @@ async def watch_health(
     dial: Dial, host: str, rule: HealthCheck, report: Callable[[str | None], None]
 ) -> None:
     """Check at once and then at each interval, until cancelled. report(None): it is healthy."""
+    # The first wait is shorter, as the checks of all servers begin together.
+    wait_s = rule.interval_s * random()  # noqa: S311
     while True:
         report(await check_once(dial, host, rule))
-        await asyncio.sleep(rule.interval_s)
+        await asyncio.sleep(wait_s)
+        wait_s = rule.interval_s
 
 
 async def check_once(dial: Dial, host: str, rule: HealthCheck) -> str | None:

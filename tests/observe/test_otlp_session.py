@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 from collections.abc import Awaitable, Callable
 
@@ -31,14 +30,10 @@ class Answering(Listening):
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        try:
-            with contextlib.suppress(ConnectionError, asyncio.IncompleteReadError):
-                while True:
-                    await reader.readuntil(b"\r\n\r\n")
-                    await self._answer(writer)
-                    await writer.drain()
-        finally:
-            writer.transport.abort()
+        while True:
+            await reader.readuntil(b"\r\n\r\n")
+            await self._answer(writer)
+            await writer.drain()
 
 
 async def post(session: Session, server: Answering) -> tuple[int, bytes]:
