@@ -81,8 +81,8 @@ def _as_text(explained: Mapping[str, object]) -> str:
     lines = []
     for name, value in explained.items():
         if isinstance(value, Mapping):
-            lines.append(f"{name + ':':<10}")
+            lines.append(f"{name}:")
             lines.extend(printable(f"  {key}: {words}") for key, words in value.items())
         else:
-            lines.append(printable(f"{name + ':':<10}{value}"))
+            lines.append(printable(f"{name + ':':<9} {value}"))
     return "\n".join(lines)

@@ -220,6 +220,10 @@ def test_another_path(tmp_path: Path) -> None:
     assert (shown["path"], shown["forwarded"]) == ("/a/x%20y", "/b/x%20y?q")
     assert "rewrite /b/{id}" in shown["route"]
     assert shown["upstream"] == "api (http://127.0.0.1:9000/v1)"
+    lines = run("--policies", str(policies), "GET", "/a/x").output.splitlines()
+    assert "forwarded: /b/x" in lines
+    assert "upstream: api (http://127.0.0.1:9000/v1)" in lines
+    assert "limits:" in lines
 
 
 def test_the_clients_address_decides_during_maintenance(tmp_path: Path) -> None:
