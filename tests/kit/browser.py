@@ -26,11 +26,11 @@ _ARGUMENTS = [
 
 
 @asynccontextmanager
-async def open_chromium() -> AsyncIterator[Browser]:
-    """A new browser, closed at the end."""
+async def open_chromium(*arguments: str) -> AsyncIterator[Browser]:
+    """A new browser, closed at the end. arguments: further ones of its command line"""
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(
-            executable_path=shutil.which("chromium"), args=_ARGUMENTS
+            executable_path=shutil.which("chromium"), args=[*_ARGUMENTS, *arguments]
         )
         try:
             yield browser

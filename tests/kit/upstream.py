@@ -9,8 +9,10 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import ssl
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
+from pathlib import Path
 
 from gateway.proxy.kernel import unacknowledged_bytes
 from tests.kit.listening import Listening
@@ -161,6 +163,31 @@ class ScriptedUpstream(Listening):
                 self._arrived.notify_all()
             await self.script(exchange)
             await exchange.read_body()
+
+
+class SecureUpstream(ScriptedUpstream):
+    """The same over TLS.
+
+    clients: the authority of clients, which need a certificate then
+    names:   those that clients asked for
+    """
+
+    def __init__(
+        self, script: Script, certificate: Path, key: Path, clients: Path | None = None
+    ) -> None:
+        super().__init__(script)
+        self.names: list[str | None] = []
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(certificate, key)
+        self._context.sni_callback = lambda _, name, __: self.names.append(name)
+        if clients is not None:
+            self._context.load_verify_locations(clients)
+            self._context.verify_mode = ssl.CERT_REQUIRED
+
+    async def start(self) -> None:
+        self._server = await asyncio.start_server(
+            self._connected, self.host, self.port, ssl=self._context
+        )
 
 
 async def _read_head(reader: asyncio.StreamReader, connection: int) -> Received:

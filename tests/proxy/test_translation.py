@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import ssl
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +11,7 @@ import pytest
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from tests.kit.certificates import make_certificate
-from tests.kit.upstream import Exchange, Script, ScriptedUpstream, reply
+from tests.kit.upstream import Exchange, Script, ScriptedUpstream, SecureUpstream, reply
 from tests.kit.wire import build_request
 from tests.proxy.conftest import Bench, Start
 
@@ -25,17 +24,6 @@ routes:
   secure: {match: "* /**", upstream: secure, auth: none, hosts: ["*.secure.example"],
            translate: [location, cookies]}
 """
-
-
-class SecureUpstream(ScriptedUpstream):
-    """The same over TLS. names: those that clients asked for"""
-
-    def __init__(self, script: Script, certificate: Path, key: Path) -> None:
-        super().__init__(script)
-        self.names: list[str | None] = []
-        self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self.tls.load_cert_chain(certificate, key)
-        self.tls.sni_callback = lambda _, name, __: self.names.append(name)
 
 
 class Loopback(AbstractResolver):
