@@ -52,17 +52,15 @@ def rate_fields(limits: tuple[Limit, ...], decision: Decision) -> bytes:
 def ietf_fields(limits: tuple[Limit, ...], decision: Decision) -> bytes:
     """RateLimit and RateLimit-Policy of draft-ietf-httpapi-ratelimit-headers, an item per limit.
 
-    Candidates are not the client's concern, and have none.
+    Limits in shadow mode, and candidates, refuse nothing: a client that heeded one would change
+    what is tried out. Without any other limit the governing one is reported, as in X-RateLimit-*.
     """
-    policies = ", ".join(
-        f'"{limit.name}";q={limit.amount};{_unit(limit)}'
-        for limit in limits
-        if not limit.is_candidate
-    )
+    pairs = list(zip(limits, decision.standings, strict=True))
+    told = [pair for pair in pairs if not pair[0].shadow] or [pairs[decision.governing]]
+    policies = ", ".join(f'"{limit.name}";q={limit.amount};{_unit(limit)}' for limit, _ in told)
     standings = ", ".join(
         f'"{limit.name}";r={standing.remaining};t={whole_seconds(standing.reset_us)}'
-        for limit, standing in zip(limits, decision.standings, strict=True)
-        if not limit.is_candidate
+        for limit, standing in told
     )
     return f"RateLimit-Policy: {policies}\r\nRateLimit: {standings}\r\n".encode("ascii")
 

@@ -50,13 +50,23 @@ def test_ietf_fields() -> None:
     )
 
 
-def test_ietf_fields_without_candidates() -> None:
-    """A candidate is no limit of the client."""
-    tried = replace(PLAN, name="plan:candidate", shadow=True, is_candidate=True)
+@pytest.mark.parametrize("is_candidate", [False, True])
+def test_ietf_fields_without_what_never_refuses(is_candidate: bool) -> None:
+    """A limit in shadow mode, or a candidate, is no limit of the client."""
+    tried = replace(PLAN, name="tried", shadow=True, is_candidate=is_candidate)
     standings = (DECISION.standings[0], Standing(1, 1), DECISION.standings[1])
     assert answers.ietf_fields(
         (PLAN, tried, DAILY), replace(DECISION, standings=standings)
     ) == answers.ietf_fields((PLAN, DAILY), DECISION)
+
+
+def test_ietf_fields_of_shadow_limits_alone() -> None:
+    """The governing one, as in X-RateLimit-*: a list has an item at least."""
+    tried = tuple(replace(limit, shadow=True) for limit in (PLAN, DAILY))
+    decision = replace(DECISION, governing=0)
+    assert answers.ietf_fields(tried, decision) == (
+        b'RateLimit-Policy: "plan";q=60;w=60\r\nRateLimit: "plan";r=59;t=61\r\n'
+    )
 
 
 def test_ietf_fields_of_leases() -> None:
