@@ -59,6 +59,11 @@ def _state(values: Sequence[bytes]) -> bytes:
     return joined if members else b""
 
 
+def trace_id_in(lines: bytes) -> bytes:
+    """The trace id in what `trace_lines` has made, in hexadecimal."""
+    return lines[16:48]
+
+
 def trace_lines(trace_id: int, span_id: int, sampled: bool, state: bytes) -> bytes:
     """The fields for the next hop, each with its CRLF."""
     parent = b"traceparent: 00-%032x-%016x-%02x\r\n" % (trace_id, span_id, sampled)

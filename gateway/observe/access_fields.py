@@ -77,6 +77,8 @@ class Logged(Protocol):
     started: float
 
     @property
+    def trace_id(self) -> bytes: ...
+    @property
     def sent_to(self) -> Server | None: ...
     @property
     def asked_at(self) -> float: ...
@@ -253,6 +255,8 @@ def _agent(entry: Entry) -> str | None:
 
 
 def _trace(entry: Entry) -> str | None:
+    if trace_id := entry.request.trace_id:
+        return trace_id.decode("ascii")
     lines = b"\r\n" + entry.request.fields.forward
     found = _traceparent(lines)
     # W3C Trace Context, 3.2: one field. In version 00 nothing follows the flags.

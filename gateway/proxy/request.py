@@ -164,6 +164,11 @@ class Request(ABC):
         return found or self.subject
 
     @property
+    def trace_id(self) -> bytes:
+        """Of the trace that it is part of, in hexadecimal; b"": traces are off."""
+        return b""
+
+    @property
     def asked_at(self) -> float:
         """When the limiter was asked, by `time.perf_counter`; 0.0: it was not, or `is_timed` not.
 

@@ -7,6 +7,7 @@ from typing import Any
 
 from gateway.domain.upstreams import Server
 from gateway.http1.phases import Steps
+from gateway.http1.trace_context import trace_id_in
 from gateway.proxy.exchange import Exchange
 from gateway.proxy.forward import request_head
 from gateway.proxy.tracing import Trace, Tracer
@@ -32,6 +33,11 @@ class TracedExchange(Exchange):
         self._tracer: Tracer = tracer
         self.server: Server | None = None
         self.trace, self._lines = tracer.begin(self.fields.trace)
+
+    @property
+    def trace_id(self) -> bytes:
+        """Of the client's trace, or of the one that begins here, sampled or not."""
+        return trace_id_in(self._lines)
 
     def build_head(self, server: Server) -> bytes:
         """The head for one of the upstream's servers, with the trace."""

@@ -17,7 +17,7 @@ pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed
 from prometheus_client.openmetrics.parser import text_string_to_metric_families
 
 from tests.end_to_end.conftest import Site, add_key
-from tests.end_to_end.test_observed import counted
+from tests.end_to_end.test_observed import counted, lines
 from tests.kit.collector import Collector, answering, never
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway
@@ -157,6 +157,20 @@ async def test_the_client_decides_before_the_share(
     shown = {name: spans["SERVER"].attributes[f"gateway.{name}"] for name in ("key_id", "account")}
     assert shown == {"key_id": record.id, "account": "acme"}
     assert spans["SERVER"].attributes["gateway.plan"] == "free"
+
+
+async def test_the_log_has_the_id_that_the_upstream_got(site: Site, serve: Traced) -> None:
+    """Of the client's trace and of one that began here, sampled or not."""
+    gateway = await serve(
+        tracing="{sample: 0%}", log="access_log: {fields: [request_id, trace_id]}\n"
+    )
+    key = await site.key()
+    for number, headers in enumerate(([SAMPLED], [UNSAMPLED], []), 1):
+        answer = await gateway.fetch("/api/x", key=key, headers=headers)
+        trace_id, _, _ = WHOLE(site.upstream.requests[-1].maybe("traceparent")).groups()
+        assert (trace_id == TRACE) == bool(headers)
+        expected = {"request_id": answer["X-Request-Id"], "trace_id": trace_id}
+        assert expected in await lines(gateway, number)
 
 
 async def test_without_traces_the_fields_pass_untouched(

@@ -41,6 +41,7 @@ LINE: Final[dict[str, Any]] = {
     "gate_us": 35,
     "limiter_us": 250,
     "forward": "",
+    "trace_id": b"",
     "query": "",
     "tls": None,
 }
@@ -71,6 +72,7 @@ class LoggedRequest:
     started: float
     asked_at: float
     decided_at: float
+    trace_id: bytes
 
 
 def logged(**changes: Any) -> LoggedRequest:
@@ -113,6 +115,7 @@ def logged(**changes: Any) -> LoggedRequest:
         decided_at=0.0
         if line["limiter_us"] is None
         else 0.001 + ((line["gate_us"] or 0) + line["limiter_us"]) / 1e6 + 2e-9,
+        trace_id=line["trace_id"],
     )
 
 

@@ -177,17 +177,12 @@ class SecureUpstream(ScriptedUpstream):
     ) -> None:
         super().__init__(script)
         self.names: list[str | None] = []
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.load_cert_chain(certificate, key)
-        self._context.sni_callback = lambda _, name, __: self.names.append(name)
+        self.tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self.tls.load_cert_chain(certificate, key)
+        self.tls.sni_callback = lambda _, name, __: self.names.append(name)
         if clients is not None:
-            self._context.load_verify_locations(clients)
-            self._context.verify_mode = ssl.CERT_REQUIRED
-
-    async def start(self) -> None:
-        self._server = await asyncio.start_server(
-            self._connected, self.host, self.port, ssl=self._context
-        )
+            self.tls.load_verify_locations(clients)
+            self.tls.verify_mode = ssl.CERT_REQUIRED
 
 
 async def _read_head(reader: asyncio.StreamReader, connection: int) -> Received:

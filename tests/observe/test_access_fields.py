@@ -84,6 +84,11 @@ def test_a_trace_id_is_that_of_a_valid_traceparent(lines: str, trace: str | None
     assert value("trace_id", forward=lines) == trace
 
 
+def test_a_trace_of_the_gateway() -> None:
+    """With traces on, the id is that of the span, whatever is left of the fields."""
+    assert value("trace_id", trace_id=TRACE.encode()) == TRACE
+
+
 @pytest.mark.parametrize(
     ("gate_us", "limiter_us", "gate", "limiter"),
     [
