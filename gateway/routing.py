@@ -65,6 +65,18 @@ class Requested:
     edits: EditRules | None = None
 
 
+def refused(requested: Requested, refusal: Refusal) -> Requested:
+    """The same request of the same route, refused for every client."""
+    return Requested(
+        requested.method,
+        requested.minor,
+        requested.path,
+        route=requested.route,
+        refusal=refusal,
+        answers=requested.answers,
+    )
+
+
 def read_request(line: bytes, policy: Policy, host: bytes) -> Requested | Refusal:
     """Match a request line and a Host header to their route; as `read_request_line`.
 

@@ -21,20 +21,21 @@ from gateway.domain.keys import with_account
 from gateway.domain.limits import SECOND_US, Check, Decision
 from gateway.domain.policy import Policy
 from gateway.domain.routes import VERIFY
-from gateway.domain.shown import reset_after_s, retry_after_s
+from gateway.domain.shown import reset_after_s
 from gateway.errors import BODY_TOO_LARGE, INTERNAL, RATE_LIMITED, STORE_UNAVAILABLE, Refusal
 from gateway.http1.head import Fields, received_credential
 from gateway.limiting.memory import MemoryLimiter
 from gateway.manage.forms import read_account, read_new_key
 from gateway.manage.keys import mint_key
 from gateway.observe.metrics import Metrics
+from gateway.proxy.answers import retry_after
 from gateway.proxy.client import Client
 from gateway.proxy.connection_cache import ConnectionCache
 from gateway.proxy.cross_origin import checked
 from gateway.proxy.gate import Gate
 from gateway.proxy.intake import Intake
 from gateway.proxy.request import Request
-from gateway.routing import Requested
+from gateway.routing import Requested, refused
 from gateway.stores.limits.leases import LeaseKeeper
 
 #: Counters of one test: none is dropped, as a step has at most 100,000 requests.
@@ -47,7 +48,7 @@ class Answer:
 
     route: "" if none matched
     limit: the governing one, whose values follow; "", None: not known, as /v1/auth/verify reports
-           the limits of its key
+           the limits of its key; or none, as an address is denied before any is read
     """
 
     refusal: Refusal | None
@@ -198,7 +199,7 @@ class _Trial:
             requested = checked(requested, fields, Client(shared.client, "http", policy), gate)
             refusal = _body_refusal(requested, fields, policy)
             if refusal is not None:
-                requested = Requested(requested.method, requested.minor, "", refusal=refusal)
+                requested = refused(requested, refusal)
         client = Client(shared.client, "http", policy)
         request = _Sent(requested, fields, content, client, policy)
         gate.judge(request)
@@ -238,7 +239,8 @@ def _body_refusal(requested: Requested, fields: Fields, policy: Policy) -> Refus
     """Why the proxy refuses a request by the framing in its head: see `ClientConnection`."""
     if isinstance(fields.websocket, Refusal) and requested.method == "GET":
         return fields.websocket
-    if fields.length is not None and fields.length > policy.bounds.body_bytes:
+    most = requested.route.body_bytes or policy.bounds.body_bytes
+    if fields.length is not None and fields.length > most:
         return BODY_TOO_LARGE
     return None
 
@@ -307,11 +309,12 @@ class _Sent(Request):
 
     def result(self) -> Answer:
         """The answer, once it is decided."""
-        check, decision = self.check, self.decision
-        assert check is not None, "the gate always has a check"
-        assert decision is not None, "and the limiter in memory decides it"
+        check, decision, refusal = self.check, self.decision, self.answered
+        if check is None or decision is None:
+            # Of an address that is denied no limit is read.
+            assert refusal is not None, "what is not refused is decided"
+            return Answer(refusal, self.route.name, "", None, None, None)
         governing = decision.governing
-        refusal = self.answered
         if refusal is None and self.route.name == VERIFY.name:
             return Answer(None, self.route.name, "", None, None, None)
         return Answer(
@@ -320,7 +323,7 @@ class _Sent(Request):
             check.limits[governing].name,
             decision.remaining,
             reset_after_s(decision.standings[governing]),
-            retry_after_s(decision) if refusal is RATE_LIMITED else None,
+            None if refusal is None else retry_after(refusal, self.route, decision),
         )
 
     @property

@@ -103,13 +103,12 @@ def _step_words(result: StepResult) -> str:
         if result.refused_at:
             sent += f", the first refusal is number {result.refused_at}"
         sent += "; the last"
-    if last.remaining is None:
-        return f"{sent}: admitted"
-    if last.refusal is None:
-        return f"{sent}: admitted, {last.remaining} of {last.limit} remain"
     refusal = last.refusal
+    if refusal is None:
+        remain = "" if last.remaining is None else f", {last.remaining} of {last.limit} remain"
+        return f"{sent}: admitted{remain}"
     retry = "" if last.retry_after is None else f", retry after {last.retry_after} s"
-    by = f" by {last.limit}" if last.retry_after is not None else ""
+    by = f" by {last.limit}" if refusal.status == 429 else ""
     return f"{sent}: refused with {refusal.status} {refusal.code} ({refusal.reason}){by}{retry}"
 
 

@@ -13,13 +13,14 @@ from gateway.domain.error_pages import CONTENT_TYPES, Kind, Page, pieces
 from gateway.domain.limits import SECOND_US, Check, Decision, Limit
 from gateway.domain.policy import Bounds
 from gateway.domain.route import Route
-from gateway.domain.shown import whole_seconds
+from gateway.domain.shown import retry_after_s, whole_seconds
 from gateway.errors import (
     BODY_TOO_LARGE,
     COUNTED_BODY_TOO_LARGE,
     INSUFFICIENT_PERMISSION,
     INSUFFICIENT_SCOPE,
     MAINTENANCE,
+    RATE_LIMITED,
     SERVICE_NOT_ENABLED,
     UPGRADE_REQUIRED,
     URL_TOO_LONG,
@@ -98,6 +99,15 @@ def named(refusal: Refusal, route: Route, bounds: Bounds) -> str:
     if refusal is URL_TOO_LONG:
         return f"{bounds.url_bytes} bytes"
     return f"{bounds.headers_bytes} bytes in {bounds.header_count} lines"
+
+
+def retry_after(refusal: Refusal, route: Route, decision: Decision | None) -> int | None:
+    """The seconds of Retry-After; None: there is none."""
+    if refusal is RATE_LIMITED and decision is not None:
+        return retry_after_s(decision)
+    if refusal is MAINTENANCE and route.maintenance is not None:
+        return int(route.maintenance.retry_after_s)
+    return 1 if refusal.status == 503 else None
 
 
 def message_of(refusal: Refusal, name: str) -> str:

@@ -40,7 +40,7 @@ from gateway.proxy.proxy_protocol import Header, read_header
 from gateway.proxy.recheck import recheck
 from gateway.proxy.tls import TlsTransport
 from gateway.proxy.traced_exchange import TracedExchange
-from gateway.routing import Requested
+from gateway.routing import Requested, refused
 
 log = logging.getLogger("gateway.proxy")
 
@@ -566,7 +566,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _begin(self, requested: Requested, fields: Fields, policy: Policy) -> None:
         reader: BodyReader | None = None
         if isinstance(fields.websocket, Refusal) and requested.method == "GET":
-            self._start(_refused(requested, fields.websocket), fields, policy)
+            self._start(refused(requested, fields.websocket), fields, policy)
             return
         if fields.counted is not None:
             requested = checked(requested, fields, self.client, self.context.gate)
@@ -574,7 +574,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             reader = ChunkedReader()
         elif fields.length is not None:
             if fields.length > (requested.route.body_bytes or policy.bounds.body_bytes):
-                self._start(_refused(requested, BODY_TOO_LARGE), fields, policy)
+                self._start(refused(requested, BODY_TOO_LARGE), fields, policy)
                 return
             reader = LengthReader(fields.length)
         exchange = self._start(requested, fields, policy, reader)
@@ -615,7 +615,7 @@ class ClientConnection(asyncio.BufferedProtocol):
     def _refuse_unread(self, refusal: Refusal, credential: bytes | Refusal = KEY_MISSING) -> None:
         """Refuse bytes that are not a request; nothing after them can be one."""
         self._rest()
-        requested = _refused(Requested("", 1, ""), refusal)
+        requested = refused(Requested("", 1, ""), refusal)
         fields = Fields(close=True, credential=credential)
         self._start(requested, fields, self.context.gate.policy)
 
@@ -744,14 +744,3 @@ class ClientConnection(asyncio.BufferedProtocol):
         """Close at once; unsent bytes are lost."""
         self._state = _CLOSED[self._state]
         self.transport.abort()
-
-
-def _refused(requested: Requested, refusal: Refusal) -> Requested:
-    return Requested(
-        requested.method,
-        requested.minor,
-        requested.path,
-        route=requested.route,
-        refusal=refusal,
-        answers=requested.answers,
-    )

@@ -10,8 +10,7 @@ from typing import Final
 from gateway.domain.cors import with_vary
 from gateway.domain.error_pages import ErrorPages, Page
 from gateway.domain.headers import ACCEPT, ORIGIN
-from gateway.domain.shown import retry_after_s
-from gateway.errors import MAINTENANCE, RATE_LIMITED, Refusal
+from gateway.errors import RATE_LIMITED, Refusal
 from gateway.http1.response import ResponseHead
 from gateway.proxy import answers
 from gateway.proxy.connection_cache import CachedRefusal, RefusalParts
@@ -106,17 +105,11 @@ def refusal(request: Request, context: Context, why: Refusal) -> tuple[bytes, in
 
 def _parts(request: Request, context: Context, why: Refusal) -> RefusalParts:
     """The parts of a refusal, without the request's id."""
-    decision = request.decision
-    retry_s = None
-    if why is RATE_LIMITED and decision is not None:
-        retry_s = retry_after_s(decision)
-    elif why.status == 503:
-        maintenance = request.route.maintenance if why is MAINTENANCE else None
-        retry_s = 1 if maintenance is None else int(maintenance.retry_after_s)
     route, policy = request.route, request.policy
     name = ""
     if why.names:
         name = request.detail or answers.named(why, route, policy.bounds)
+    retry_s = answers.retry_after(why, route, request.decision)
     connection = (
         b""
         if request.keep and request.minor

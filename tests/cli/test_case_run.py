@@ -28,6 +28,11 @@ MORE = """
   billed:  {match: GET /billed, upstream: api,
             limits: [{name: billed, quota: 1/month, from: account}]}
   page:    {match: GET /page, upstream: api, cors: {origins: ["https://a.test"]}}
+  closed:  {match: GET /closed, upstream: api,
+            maintenance: {retry_after: 30m, allow: [198.51.100.0/28]}}
+  office:  {match: GET /office, upstream: api, access: {allow: [198.51.100.0/28]}}
+  small:   {match: POST /small, upstream: api, body: 100B}
+  upload:  {match: POST /upload, upstream: api, body: 1MB}
   heavy:   {match: GET /heavy, upstream: api, cost: 7, limits: [{name: heavy, rate: 10/minute}]}
 """
 KEYS = """
@@ -96,7 +101,17 @@ def run(folder: Path, policy: Policy, *tests: str) -> list[CaseResult]:
         "expect: {status: admitted, route: 'gateway:preflight'}}",
         "{send: OPTIONS /page, headers: {Origin: 'https://b.test', "
         "Access-Control-Request-Method: GET}, expect: {code: ORIGIN_NOT_ALLOWED}}",
+        # addresses, and maintenance
+        "{send: GET /office, key: ci, expect: {status: 403, code: ADDRESS_DENIED, route: office}}",
+        "{send: GET /office, key: ci, from: 198.51.100.7, expect: {status: admitted}}",
+        "{send: GET /closed, key: ci, "
+        "expect: {status: 503, code: MAINTENANCE, route: closed, retry_after: 1800}}",
+        "{send: GET /closed, key: ci, from: 198.51.100.7, expect: {status: admitted}}",
         # what the head alone decides
+        "{send: POST /small, key: ci, headers: {Content-Length: 101}, "
+        "expect: {status: 413, route: small}}",
+        "{send: POST /upload, key: ci, headers: {Content-Length: 1000000}, "
+        "expect: {status: admitted}}",
         "{send: POST /v1/x, key: ci, headers: {Content-Length: 2000}, expect: {status: 413}}",
         "{send: GET /v1/x, key: ci, headers: {Host: 'a b'}, expect: {reason: bad_host}}",
         "{send: GET /tenant, key: ci, headers: {X-Tenant: [a, b]}, expect: {status: 400}}",
