@@ -8,7 +8,6 @@ file with a long timeout of the store, as a machine that runs tests may be busy.
 from __future__ import annotations
 
 import asyncio
-import importlib.util
 import itertools
 import json
 import secrets
@@ -20,6 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
+import pytest
 from redis.asyncio import Redis
 
 from gateway.domain.keys import Account
@@ -42,6 +42,8 @@ from tests.kit.upstream import (
 )
 from tests.kit.wire import TIMEOUT_S, Header, Response, Wire, bearer
 
+pytest.importorskip("opentelemetry.sdk", reason="the extra otel is not installed")
+
 EXAMPLE: Final = Path(__file__).parents[2] / "docs/examples/tidybill"
 API: Final = "api.tidybill.example"
 APP: Final = "app.tidybill.example"
@@ -60,7 +62,6 @@ SCOPES: Final = (
     *("reports:read", "exports:write"),
 )
 PERMISSIONS: Final = {"payments": ("read", "write", "pay-out")}
-HAS_TRACES: Final = importlib.util.find_spec("opentelemetry.sdk") is not None
 
 
 def copy_policies(folder: Path, addresses: dict[str, str]) -> Path:
@@ -226,7 +227,8 @@ async def serve_tidybill(folder: Path) -> AsyncIterator[Tidybill]:
         (policies / "store.yaml").write_text(STORE_TIMEOUT)
         client = Redis(port=store.port)
         stack.push_async_callback(client.aclose)
-        environment = collector.environment() if HAS_TRACES else {}
-        served = ServedGateway(folder / "gateway", policies, store.url, environment=environment)
+        served = ServedGateway(
+            folder / "gateway", policies, store.url, environment=collector.environment()
+        )
         gateway = await stack.enter_async_context(served)
         yield Tidybill(gateway, store.url, services, made, RedisKeyStore(client), collector)

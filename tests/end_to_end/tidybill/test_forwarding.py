@@ -8,7 +8,7 @@ import pytest
 
 from tests.end_to_end.test_observed import counted
 from tests.kit.eventually import eventually
-from tests.kit.tidybill import API, APP, HAS_TRACES, Tidybill
+from tests.kit.tidybill import API, APP, Tidybill
 from tests.kit.upstream import Exchange, Script, echo, reply
 from tests.kit.wire import TIMEOUT_S
 
@@ -232,7 +232,6 @@ async def test_the_access_log(tidybill: Tidybill) -> None:
     assert "Miller" not in tidybill.gateway.access_log.read_text()
 
 
-@pytest.mark.skipif(not HAS_TRACES, reason="the extra otel is not installed")
 async def test_a_trace(tidybill: Tidybill) -> None:
     """What a client samples is exported, with the account; the server gets a child of it."""
     headers = [("traceparent", f"00-{TRACE}-b7ad6b7169203331-01")]
