@@ -121,6 +121,8 @@ NUMBERS: Final = frozenset(
 MOST_TEXT: Final = 2_048
 MOST_PARAMETERS: Final = 256
 _MORE: Final = "..."
+#: Some servers take a semicolon for an ampersand.
+_SEPARATORS = re.compile("([&;])").split
 _user_agent = re.compile(rb"\r\nuser-agent: ([^\r]*)", re.IGNORECASE).search
 _referrer = re.compile(rb"\r\nreferer: ([^\r]*)", re.IGNORECASE).search
 #: W3C Trace Context, 3.2.2: version, trace-id, parent-id and flags; version ff is invalid, and so
@@ -179,9 +181,11 @@ class QueryText:
         return path if not mark or self._rule == "off" else f"{path}?{self._shown(query)}"
 
     def _shown(self, query: str) -> str:
-        parameters = query.split("&", MOST_PARAMETERS)
-        shown = list(map(self._parameter, parameters[:MOST_PARAMETERS]))
-        return "&".join([*shown, _MORE] if len(parameters) > MOST_PARAMETERS else shown)
+        # Parameters and what separates them, in turn.
+        pieces = _SEPARATORS(query, MOST_PARAMETERS)
+        pieces, rest = pieces[: 2 * MOST_PARAMETERS], pieces[2 * MOST_PARAMETERS :]
+        pieces[::2] = map(self._parameter, pieces[::2])
+        return "".join([*pieces, _MORE] if rest else pieces)
 
     def _parameter(self, text: str) -> str:
         name, equals, value = text.partition("=")

@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -126,8 +127,11 @@ class SpanQueue:
             self._note(more, "the collector is slower than requests come")
 
     def _take(self) -> list[TracedRequest]:
-        count = min(len(self._waiting), self._batching.batch)
-        return [self._waiting.popleft() for _ in range(count)]
+        taken: list[TracedRequest] = []
+        with suppress(IndexError):  # empty, perhaps as `close` has just dropped the rest
+            while len(taken) < self._batching.batch:
+                taken.append(self._waiting.popleft())
+        return taken
 
     def _note(self, count: int, fault: str) -> None:
         suppressed = self._throttle.suppressed("", time.monotonic())

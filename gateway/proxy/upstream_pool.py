@@ -285,6 +285,9 @@ class UpstreamPools:
         servers = self._upstreams.get(upstream)
         if servers is None:
             exchange.fail(UPSTREAM_UNREACHABLE)
+        elif servers.is_full:
+            # Its place was given back, and may be another's.
+            exchange.fail(UPSTREAM_BUSY)
         elif (pool := servers.choose(exchange)) is None:
             self._without_server(exchange, servers)
         else:

@@ -35,6 +35,8 @@ def value(name: str, form: AccessLogFormat | None = None, **changes: object) -> 
         ("names", f"?{KEY}=1", "[redacted]"),
         ("keep", f"?{KEY}", "[redacted]"),
         ("keep", "?a=b=c?d", "a=b=c?d"),
+        ("keep", "?a=1;token=y&b=2;c", "a=1;token=[redacted]&b=2;c"),
+        ("names", "?a=1;token=y&b=2;c", "a;token&b;c"),
     ],
 )
 def test_queries(rule: QueryRule, query: str, shown: str | None) -> None:

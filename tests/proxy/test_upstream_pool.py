@@ -122,13 +122,17 @@ async def test_a_limit_on_what_is_in_flight(start: Start) -> None:
             assert (await three.request("GET", "/api/x", bench.auth)).status == 200
 
 
-async def test_a_burst_is_limited() -> None:
+@pytest.mark.parametrize("again", [False, True], ids=["first", "again"])
+async def test_a_burst_is_limited(again: bool) -> None:
     """Requests that wait for a connection are in flight as well; failed ones no longer."""
     async with pools_for(policy_of(Upstream("api", (closed_server(),), inflight=2))) as pools:
         for _ in range(2):
-            exchanges = [FakeExchange() for _ in range(3)]
+            exchanges: list[Any] = [FakeExchange() for _ in range(3)]
             for exchange in exchanges:
-                pools.serve(exchange.upstream, exchange)  # type: ignore[arg-type]
+                if again:
+                    pools.connect_afresh(exchange.upstream, exchange, None)
+                else:
+                    pools.serve(exchange.upstream, exchange)
             outcomes = [await exchange.outcome() for exchange in exchanges]
             assert outcomes == [UPSTREAM_UNREACHABLE, UPSTREAM_UNREACHABLE, UPSTREAM_BUSY]
 
