@@ -21,8 +21,9 @@ from typing import Final
 
 from redis.asyncio import Redis
 
+from gateway.domain.latency import count
 from gateway.domain.ports import UsageBatch
-from gateway.domain.usage import GRAIN_S, KEPT_S, Counted, Grain, bucket_start
+from gateway.domain.usage import GRAIN_S, KEPT_S, Counted, Grain, Measures, bucket_start
 from gateway.stores.names import usage_name
 from gateway.stores.usage.scripts import UsageScripts
 from gateway.stores.usage.texts import PERIOD_S
@@ -30,12 +31,12 @@ from tests.kit.redis_server import RedisServer
 
 #: Number of outcomes -> the outcomes of a key's requests.
 OUTCOMES: Final = {
-    1: [("api", "admitted")],
-    3: [("api", "admitted"), ("api", "limited:plan"), ("search", "admitted")],
+    1: [("api", "admitted:2xx")],
+    3: [("api", "admitted:2xx"), ("api", "limited:plan"), ("search", "admitted:2xx")],
     10: [
         (route, outcome)
         for route in ("api", "search", "batch", "connectors", "mcp")
-        for outcome in ("admitted", "limited:plan")
+        for outcome in ("admitted:2xx", "limited:plan")
     ],
 }
 KEYS: Final = (1, 100)
@@ -44,6 +45,8 @@ MANY: Final = 10_000
 #: Requests a minute of each outcome, at most.
 _REQUESTS: Final = 20
 _CHUNK: Final = 500
+#: The latencies that are drawn for a count; more would be in the same buckets.
+_MOST_LATENCIES: Final = 1_000
 #: Steps between two merges; a journal covers one minute, so this only reduces their number.
 _MERGED_TOGETHER: Final = 60
 
@@ -101,10 +104,21 @@ async def fill(
         for start in range(0, len(items), _CHUNK):
             number += 1
             some = dict(items[start : start + _CHUNK])
-            await scripts.add(UsageBatch("loadtest", number, at_s, some))
+            measures = {
+                (subject, route): _measures(choose, requests)
+                for (subject, route, outcome), requests in some.items()
+                if outcome.startswith("admitted")
+            }
+            await scripts.add(UsageBatch("loadtest", number, at_s, some, measures))
         if step % _MERGED_TOGETHER == 0:
             await scripts.merge("loadtest", at_s + 3_600)
     await scripts.merge("loadtest", times[-1][0] + 3_600)
+
+
+def _measures(choose: random.Random, requests: int) -> Measures:
+    """Latencies around 50 ms, as of a database behind an API, and bodies of 2 KB."""
+    seconds = [choose.lognormvariate(-3.0, 0.6) for _ in range(min(requests, _MOST_LATENCIES))]
+    return Measures(0, requests * choose.randrange(1_000, 3_000), count(seconds))
 
 
 async def expire(client: Redis, after_s: int) -> None:

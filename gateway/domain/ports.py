@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Protocol
 
 from gateway.domain.audit import Entry, Event
@@ -13,7 +13,7 @@ from gateway.domain.limits import Check, Decision
 from gateway.domain.patterns import printable
 from gateway.domain.policy_files import Texts
 from gateway.domain.policy_history import PolicyLoad
-from gateway.domain.usage import Bucket, Counted, Grain
+from gateway.domain.usage import Bucket, Counted, Grain, Measured, Measures
 from gateway.domain.warnings import KeptWarning, LimitWarning
 
 #: The most characters of the reason why the store is unavailable.
@@ -221,13 +221,14 @@ class UsageBatch:
     writer:   a random id of the worker; number: that of the batch, from 1. A batch that is sent
               twice, because its answer was lost, counts once
     minute_s: Unix time of the minute of its requests
-    counts:   the number of requests
+    counts:   the number of requests; measures: of those that were answered
     """
 
     writer: str
     number: int
     minute_s: int
     counts: Mapping[Counted, int]
+    measures: Mapping[Measured, Measures] = field(default_factory=dict)
 
 
 class UsageStore(Protocol):

@@ -3,13 +3,19 @@
 A request is counted for its key and for its plan, by route and outcome. Counts are kept by the
 minute for a day, by the hour for 45 days and by the day for 13 months; a window to read defines its
 steps. For each bucket, a bounded number of its busiest keys is kept as well.
+
+The measures of answered requests, latencies and bytes, are kept by route: of a plan by the hour
+and by the day, of a key by the day only. There are many keys, and a bucket with measures is ten
+times as large as one without.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final, Literal
+
+from gateway.domain.latency import count
 
 Grain = Literal["minute", "hour", "day"]
 #: The width of a bucket, in seconds.
@@ -22,8 +28,12 @@ KEPT_S: Final[Mapping[Grain, int]] = {
 }
 
 #: (subject, route, outcome). subject: "key:ID", "plan:NAME" or, if no key is known, "plan:";
-#: route: a route's name, or "none"; outcome: as `outcome_of` returns it.
+#: route: a route's name, or "none"; outcome: as `outcome_of` or `answered_outcome` returns it.
 Counted = tuple[str, str, str]
+#: (subject, route).
+Measured = tuple[str, str]
+#: The classes of statuses of answers.
+STATUS_CLASSES: Final = ("1xx", "2xx", "3xx", "4xx", "5xx")
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,26 +61,66 @@ WINDOWS: Final[Mapping[str, Window]] = {
 class Bucket:
     """The counts of one subject in one bucket.
 
-    start_s: Unix time at which it begins
-    counts:  (route, outcome) -> requests
+    start_s:  Unix time at which it begins
+    counts:   (route, outcome) -> requests
+    measures: by route; empty if the subject has none in this grain
     """
 
     start_s: int
     counts: Mapping[tuple[str, str], int]
+    measures: Mapping[str, Measures] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Measures:
+    """The bytes of the bodies of answered requests, and their latencies: a sketch of `latency`."""
+
+    bytes_in: int = 0
+    bytes_out: int = 0
+    latencies: dict[int, int] = field(default_factory=dict)
+
+    def add(self, other: Measures) -> None:
+        """Add other requests to these."""
+        self.bytes_in += other.bytes_in
+        self.bytes_out += other.bytes_out
+        for number, requests in other.latencies.items():
+            self.latencies[number] = self.latencies.get(number, 0) + requests
+
+    def __bool__(self) -> bool:
+        return bool(self.latencies or self.bytes_in or self.bytes_out)
 
 
 @dataclass(slots=True, eq=False)
 class Tally:
-    """Admitted requests of a key on a route, in one table of a worker.
+    """Answered requests of a key on a route, in one table of a worker.
 
     table: the one that it is in; None: the table was full
+    ended: requests that are not in `outcomes` and `measures` yet: status, latency in seconds, and
+           the bytes of both bodies. Adding them up one by one would take ten times as long
     """
 
     table: object
     key_id: str
     plan: str
     route: str
-    requests: int
+    ended: list[tuple[int, float, int, int]] = field(default_factory=list)
+    outcomes: dict[str, int] | None = None
+    measures: Measures | None = None
+
+    def add_up(self) -> tuple[dict[str, int], Measures]:
+        """Move `ended` to `outcomes` and `measures`; return these. A tunnel has no latency."""
+        outcomes = self.outcomes = {} if self.outcomes is None else self.outcomes
+        measures = self.measures = Measures() if self.measures is None else self.measures
+        if self.ended:
+            statuses, seconds, bytes_in, bytes_out = zip(*self.ended, strict=True)
+            if min(statuses) < 200:
+                seconds = tuple(end[1] for end in self.ended if end[0] >= 200)
+            for status in set(statuses):
+                outcome = answered_outcome(status)
+                outcomes[outcome] = outcomes.get(outcome, 0) + statuses.count(status)
+            measures.add(Measures(sum(bytes_in), sum(bytes_out), count(seconds)))
+            self.ended.clear()
+        return outcomes, measures
 
 
 #: The most busy keys kept of a bucket; there may be twice as many until some are dropped.
@@ -88,6 +138,11 @@ BUSY_KEPT_S: Final[Mapping[Grain, int]] = {
 def bucket_start(grain: Grain, at_s: int) -> int:
     """The beginning of the bucket that a time is in."""
     return at_s - at_s % GRAIN_S[grain]
+
+
+def measured_in(subject: str, grain: Grain) -> bool:
+    """Does a subject have measures in buckets of this grain?"""
+    return grain == "day" or (grain == "hour" and subject.startswith("plan:"))
 
 
 def busiest_of(counts: Mapping[Counted, int]) -> dict[str, int]:
@@ -112,9 +167,23 @@ def note_busy(bucket: dict[str, int], noted: Mapping[str, int]) -> None:
 
 
 def outcome_of(decision: str, detail: str | None) -> str:
-    """The text of an outcome: "admitted", "limited:search", "refused:ip_not_allowed".
+    """The text of an outcome without an answer: "limited:search", "refused:ip_not_allowed".
 
     decision: as in the access log; detail: of "limited" the limit that refused, of "refused" and
-    "failed" the reason; None if there is none; ignored with "admitted"
+    "failed" the reason; None if there is none
     """
-    return decision if detail is None or decision == "admitted" else f"{decision}:{detail}"
+    return decision if detail is None else f"{decision}:{detail}"
+
+
+def answered_outcome(status: int) -> str:
+    """The text of the outcome of an answered request: "admitted:2xx", "failed:5xx".
+
+    Clients treat 600 to 999 as 5xx (RFC 9110, 15). Older counts have "admitted" for any status.
+    """
+    return f"admitted:{status // 100}xx" if status < 500 else "failed:5xx"
+
+
+def status_class(outcome: str) -> str | None:
+    """The class of an outcome's status: "2xx"; None: there was no answer, or it is not known."""
+    detail = outcome.partition(":")[2]
+    return detail if detail in STATUS_CLASSES else None

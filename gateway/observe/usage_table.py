@@ -5,7 +5,7 @@ waits until it is taken, in chunks, to be written to the store. In an outage the
 minutes wait; beyond a bounded number of entries new ones are dropped, and a metric counts the
 requests. No I/O and no clock: the caller says when a minute is over.
 
-Admitted requests, which are most, have a tally in their grant: finding it takes an eighth of the
+Answered requests, which are most, have a tally in their grant: finding it takes an eighth of the
 time of a dictionary with four words as its key. All others are counted in a dictionary.
 """
 
@@ -15,14 +15,16 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from gateway.domain.usage import Counted, Tally, outcome_of
+from gateway.domain.usage import Counted, Measured, Measures, Tally, outcome_of
 from gateway.observe.metrics import Metrics
 
 if TYPE_CHECKING:
     from gateway.errors import Refusal
 
-#: The most entries that wait, some 30 MB.
+#: The most entries that wait, some 60 MB. In an outage, a tally that has many different latencies
+#: is an entry for each LATENCIES of them.
 MOST_ENTRIES: Final = 100_000
+LATENCIES: Final = 5
 #: Entries in a chunk, which the store counts in one step. They are up to twice as many counts.
 CHUNK: Final = 500
 
@@ -33,11 +35,15 @@ Entry = tuple[str, str, str, "Refusal | None", str | None]
 
 @dataclass(slots=True, eq=False)
 class Table:
-    """The requests of a minute or a part of it. minute_s: Unix time"""
+    """The requests of a minute or a part of it.
+
+    minute_s: Unix time; size: the number of entries that it counts as, once it is closed
+    """
 
     minute_s: int
     counts: dict[Entry, int] = field(default_factory=dict)
     tallies: list[Tally] = field(default_factory=list)
+    size: int = 0
 
     def __len__(self) -> int:
         return len(self.counts) + len(self.tallies)
@@ -66,11 +72,11 @@ class UsageTable:
     # -- at each request ---------------------------------------------------------------------------
 
     def tally(self, key_id: str, plan: str, route: str) -> Tally:
-        """Count an admitted request. Its tally counts later ones, while its table is open."""
+        """The tally for an answered request, and for later ones while its table is open."""
         if len(self) >= self._most:
             self._metrics.usage_dropped += 1
-            return Tally(None, key_id, plan, route, 0)
-        tally = Tally(self.open, key_id, plan, route, 1)
+            return Tally(None, key_id, plan, route)
+        tally = Tally(self.open, key_id, plan, route)
         self.open.tallies.append(tally)
         return tally
 
@@ -96,8 +102,14 @@ class UsageTable:
         self.start_minute(minute_s)
         if not self._closed:
             self._close(minute_s)
+        else:
+            for tally in self.open.tallies:
+                if tally.ended:
+                    tally.add_up()
 
-    def take(self, most: int = CHUNK) -> tuple[int, dict[Counted, int]] | None:
+    def take(
+        self, most: int = CHUNK
+    ) -> tuple[int, dict[Counted, int], dict[Measured, Measures]] | None:
         """The next counts to write, of `most` entries at most, and their minute; None: no more.
 
         Removes them from the closed tables.
@@ -105,25 +117,34 @@ class UsageTable:
         if not self._closed:
             return None
         table = self._closed[0]
-        chunk: dict[Counted, int] = {}
-        size = min(most, len(table))
-        for _ in range(size):
+        counts: dict[Counted, int] = {}
+        measures: dict[Measured, Measures] = {}
+        before = len(table)
+        for _ in range(min(most, before)):
             if table.tallies:
                 tally = table.tallies.pop()
-                _add(chunk, tally.key_id, tally.plan, tally.route, "admitted", tally.requests)
+                outcomes, measured = tally.add_up()
+                for outcome, requests in outcomes.items():
+                    _add(counts, tally.key_id, tally.plan, tally.route, outcome, requests)
+                for subject in _subjects(tally.key_id, tally.plan):
+                    where = subject, tally.route or "none"
+                    measures.setdefault(where, Measures()).add(measured)
             else:
                 (key_id, plan, route, refusal, detail), requests = table.counts.popitem()
                 outcome = outcome_of(decision_of(refusal), detail)
-                _add(chunk, key_id, plan, route, outcome, requests)
-        self._waiting -= size
+                _add(counts, key_id, plan, route, outcome, requests)
+        left = table.size * len(table) // before
+        self._waiting -= table.size - left
+        table.size = left
         if not table:
             self._closed.popleft()
-        return table.minute_s, chunk
+        return table.minute_s, counts, measures
 
     def _close(self, minute_s: int) -> None:
         if self.open:
+            self.open.size = sum(map(_size, self.open.tallies), len(self.open.counts))
             self._closed.append(self.open)
-            self._waiting += len(self.open)
+            self._waiting += self.open.size
         self.open = Table(minute_s)
 
 
@@ -143,7 +164,14 @@ def _add(
     counts: dict[Counted, int], key_id: str, plan: str, route: str, outcome: str, requests: int
 ) -> None:
     """Count requests for the key, if it is known, and for the plan."""
-    subjects = (f"key:{key_id}", f"plan:{plan}") if key_id else (f"plan:{plan}",)
-    for subject in subjects:
+    for subject in _subjects(key_id, plan):
         counted = subject, route or "none", outcome
         counts[counted] = counts.get(counted, 0) + requests
+
+
+def _subjects(key_id: str, plan: str) -> tuple[str, ...]:
+    return (f"key:{key_id}", f"plan:{plan}") if key_id else (f"plan:{plan}",)
+
+
+def _size(tally: Tally) -> int:
+    return 1 if tally.measures is None else 1 + len(tally.measures.latencies) // LATENCIES

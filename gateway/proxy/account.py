@@ -1,6 +1,7 @@
 """Accounts for every exchange: only here, metrics, usage and the access log are written.
 
-Each line of the access log is one request of the usage: same key, route and decision.
+Each line of the access log is one request of the usage: same key, route and decision, except that
+an answer with a status of 500 or above counts as failed in the usage.
 """
 
 from __future__ import annotations
@@ -93,10 +94,9 @@ class Accounting:
         route = matched.name
         if refusal is None and grant is not None and status:
             tally = grant.tally
-            if tally is not None and tally.table is self.usage.open:
-                tally.requests += 1
-            else:
-                grant.tally = self.usage.tally(*_key_and_plan(request), route)
+            if tally is None or tally.table is not self.usage.open:
+                tally = grant.tally = self.usage.tally(*_key_and_plan(request), route)
+            tally.ended.append((status, duration_s, request.bytes_in, request.bytes_out))
         else:
             self._not_admitted(request, route, reason)
         self.metrics.inflight -= 1

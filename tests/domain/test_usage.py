@@ -11,10 +11,12 @@ from gateway.domain.usage import (
     MOST_BUSY,
     MOST_NOTED,
     WINDOWS,
+    answered_outcome,
     bucket_start,
     busiest_of,
     note_busy,
     outcome_of,
+    status_class,
 )
 
 
@@ -47,8 +49,6 @@ def test_bucket_start(grain, at_s, start_s):
 @pytest.mark.parametrize(
     ("decision", "detail", "outcome"),
     [
-        ("admitted", None, "admitted"),
-        ("admitted", "upstream_truncated", "admitted"),
         ("limited", "search", "limited:search"),
         ("limited", None, "limited"),
         ("refused", "ip_not_allowed", "refused:ip_not_allowed"),
@@ -56,7 +56,7 @@ def test_bucket_start(grain, at_s, start_s):
     ],
 )
 def test_outcome_of(decision, detail, outcome):
-    """An outcome is the decision and its reason, which an admission lacks."""
+    """An outcome is the decision and its reason."""
     assert outcome_of(decision, detail) == outcome
 
 
@@ -84,3 +84,26 @@ def test_the_busiest_of_a_batch():
     assert len(noted) == MOST_NOTED
     assert noted["a"] == 3
     assert "k1" not in noted
+
+
+@pytest.mark.parametrize(
+    ("status", "outcome", "name"),
+    [
+        (101, "admitted:1xx", "1xx"),
+        (200, "admitted:2xx", "2xx"),
+        (304, "admitted:3xx", "3xx"),
+        (499, "admitted:4xx", "4xx"),
+        (500, "failed:5xx", "5xx"),
+        (999, "failed:5xx", "5xx"),
+    ],
+)
+def test_an_answer_counts_by_its_status(status, outcome, name):
+    """An answer of 500 and above is a failure."""
+    assert answered_outcome(status) == outcome
+    assert status_class(outcome) == name
+
+
+@pytest.mark.parametrize("outcome", ["admitted", "limited:2xx0", "failed:upstream_timeout", ""])
+def test_outcomes_without_a_status(outcome):
+    """Older counts, and requests without an answer of an upstream."""
+    assert status_class(outcome) is None

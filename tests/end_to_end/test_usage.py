@@ -112,7 +112,7 @@ async def test_usage_is_what_the_log_says(serve: Serve, rig: Rig) -> None:
 
     counts = await rig.agrees(gateway, 66)
     good_id, busy_id, elsewhere_id, revoked_id = rig.ids
-    assert counts[good_id, "api", "admitted"] == 20
+    assert counts[good_id, "api", "admitted:2xx"] == 20
     assert counts[good_id, "connectors", "refused:insufficient_scope"] == 4
     assert counts[busy_id, "search", "limited:plan"] > 0
     assert counts[elsewhere_id, "api", "refused:ip_not_allowed"] == 3
@@ -154,7 +154,7 @@ async def test_none_is_lost_over_an_outage(serve: Serve, rig: Rig, how: str) -> 
     rig.server.revive()
     await ask(gateway, key, "/api/x", 10)
     counts = await rig.agrees(gateway, 75)
-    assert counts[rig.ids[0], "api", "admitted"] > 0
+    assert counts[rig.ids[0], "api", "admitted:2xx"] > 0
 
 
 async def is_down(gateway: ServedGateway) -> bool:
@@ -180,12 +180,12 @@ async def test_a_worker_dies(serve: Serve, rig: Rig) -> None:
 
     async def is_counted() -> bool:
         found = await used(rig.usage, rig.ids[2:])
-        return found[rig.ids[2], "api", "admitted"] == 20
+        return found[rig.ids[2], "api", "admitted:2xx"] == 20
 
     await eventually(is_counted, "what came afterwards is counted")
     found = await used(rig.usage, rig.ids)
-    assert found[rig.ids[0], "api", "admitted"] == 20
-    assert found[rig.ids[1], "api", "admitted"] <= 20
+    assert found[rig.ids[0], "api", "admitted:2xx"] == 20
+    assert found[rig.ids[1], "api", "admitted:2xx"] <= 20
 
 
 async def is_served(gateway: ServedGateway) -> bool:

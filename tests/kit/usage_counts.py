@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from gateway.domain.ports import UsageStore
-from gateway.domain.usage import GRAIN_S, KEPT_S, Grain, outcome_of
+from gateway.domain.usage import GRAIN_S, KEPT_S, Grain, answered_outcome, outcome_of
 
 #: (key id or "", route or "none", outcome) -> requests
 Counts = Counter[tuple[str, str, str]]
@@ -36,4 +36,6 @@ async def used(store: UsageStore, key_ids: Iterable[str], grain: Grain = "minute
 
 def _outcome(line: Mapping[str, Any]) -> str:
     decision = line["decision"]
+    if decision == "admitted":
+        return answered_outcome(line["status"])
     return outcome_of(decision, line["limit"] if decision == "limited" else line["reason"])

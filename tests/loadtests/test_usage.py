@@ -39,14 +39,17 @@ def test_differing_counts() -> None:
 
 def test_lines_of_the_log() -> None:
     """A line counts for its key and route, by its decision and what was behind it."""
-    line = {"key_id": "a", "route": "api", "decision": "admitted", "limit": "plan", "reason": None}
+    line = {"key_id": "a", "route": "api", "decision": "admitted", "status": 204}
+    line |= {"limit": "plan", "reason": None}
     lines = [
         line,
+        {**line, "status": 502},
         {**line, "decision": "limited", "reason": "rate_limited"},
         {**line, "key_id": None, "route": None, "decision": "refused", "reason": "not_found"},
     ]
     assert logged(lines) == {
-        ("a", "api", "admitted"): 1,
+        ("a", "api", "admitted:2xx"): 1,
+        ("a", "api", "failed:5xx"): 1,
         ("a", "api", "limited:plan"): 1,
         ("", "none", "refused:not_found"): 1,
     }

@@ -8,9 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.domain.latency import count
+from gateway.domain.usage import Measures
 from gateway.errors import IP_NOT_ALLOWED, RATE_LIMITED, UPSTREAM_TIMEOUT
 from gateway.observe.metrics import Metrics
-from gateway.observe.usage_table import UsageTable, decision_of
+from gateway.observe.usage_table import LATENCIES, UsageTable, decision_of
 
 REFUSED = "a", "free", "api", IP_NOT_ALLOWED, "ip_not_allowed"
 
@@ -25,6 +27,13 @@ def table(metrics):
     return UsageTable(metrics, 60)
 
 
+def admit(table, key_id="a", plan="", route="api", *ends):
+    """Count answered requests as the accounting does."""
+    tally = table.tally(key_id, plan, route)
+    tally.ended += ends or ((200, 0.01, 0, 100),)
+    return tally
+
+
 def refuse(table, entry=REFUSED, times=1):
     """Count a refusal as the accounting does."""
     for _ in range(times):
@@ -36,7 +45,7 @@ def refuse(table, entry=REFUSED, times=1):
 
 def test_a_request_counts_for_key_and_plan(table):
     """Each request is counted under its key and its plan, by route and outcome."""
-    table.tally("a", "free", "api").requests += 2
+    admit(table, "a", "free", "api", *[(200, 0.01, 5, 100)] * 3, (503, 2.0, 0, 7))
     refuse(table, times=2)
     refuse(table, ("a", "free", "search", RATE_LIMITED, "plan"))
     refuse(table, ("b", "free", "api", UPSTREAM_TIMEOUT, "upstream_timeout"))
@@ -45,8 +54,10 @@ def test_a_request_counts_for_key_and_plan(table):
     assert table.take() == (
         60,
         {
-            ("key:a", "api", "admitted"): 3,
-            ("plan:free", "api", "admitted"): 3,
+            ("key:a", "api", "admitted:2xx"): 3,
+            ("plan:free", "api", "admitted:2xx"): 3,
+            ("key:a", "api", "failed:5xx"): 1,
+            ("plan:free", "api", "failed:5xx"): 1,
             ("key:a", "api", "refused:ip_not_allowed"): 2,
             ("plan:free", "api", "refused:ip_not_allowed"): 2,
             ("key:a", "search", "limited:plan"): 1,
@@ -56,6 +67,10 @@ def test_a_request_counts_for_key_and_plan(table):
             ("key:b", "api", "failed:client_gone"): 1,
             ("plan:free", "api", "failed:client_gone"): 1,
         },
+        dict.fromkeys(
+            (("key:a", "api"), ("plan:free", "api")),
+            Measures(15, 307, count([0.01, 0.01, 0.01, 2.0])),
+        ),
     )
     assert table.take() is None
 
@@ -63,11 +78,11 @@ def test_a_request_counts_for_key_and_plan(table):
 def test_without_a_key_and_without_a_route(table):
     """A request without a known key counts under no plan, and one without a route under "none"."""
     refuse(table, ("", "", "", IP_NOT_ALLOWED, "not_found"))
-    table.tally("", "", "public")
+    admit(table, "", "", "public")
     table.close(60)
     assert table.take()[1] == {
         ("plan:", "none", "refused:not_found"): 1,
-        ("plan:", "public", "admitted"): 1,
+        ("plan:", "public", "admitted:2xx"): 1,
     }
 
 
@@ -87,11 +102,11 @@ def test_decisions(refusal, decision):
 
 def test_a_minute_is_closed_when_it_is_over(table):
     """Counts after the minute's end go to the next table, even if earlier ones wait."""
-    table.tally("a", "", "api")
+    admit(table)
     table.start_minute(60)
     assert table.take() is None
     table.start_minute(120)
-    table.tally("a", "", "api")
+    admit(table)
     table.close(120)
     assert [taken[0] for taken in iter(table.take, None)] == [60]
     table.close(120)
@@ -125,7 +140,7 @@ def test_during_an_outage_a_minute_has_one_table(table):
 def test_chunks(table):
     """A large table is taken in chunks, and nothing is counted twice."""
     for at in range(25):
-        table.tally(f"k{at}", "", "api")
+        admit(table, f"k{at}")
         refuse(table, (f"r{at}", "", "api", IP_NOT_ALLOWED, "x"))
     table.close(60)
     assert len(table) == 50
@@ -141,7 +156,7 @@ def test_chunks(table):
 def test_room_is_bounded(metrics):
     """Beyond the bound new entries are dropped and counted; existing ones still count."""
     table = UsageTable(metrics, 60, most=3)
-    tally = table.tally("a", "", "api")
+    tally = admit(table)
     refuse(table)
     table.close(60)
     refuse(table, times=3)
@@ -150,14 +165,38 @@ def test_room_is_bounded(metrics):
     nowhere = table.tally("c", "", "api")
     assert nowhere.table is None
     assert nowhere.table is not table.open
-    assert tally.requests == 1
+    assert len(tally.ended) == 1
     assert metrics.usage_dropped == 3
     series = {each.family.name: each.values for each in metrics.snapshot().series}
     assert series["usage_dropped_requests"] == {(): (3,)}
     table.take()
     assert len(table) == 1
-    table.tally("c", "", "api")
+    admit(table, "c")
     assert metrics.usage_dropped == 3
+
+
+def test_room_for_latencies_is_bounded(metrics):
+    """In an outage requests are added up each second, and many latencies count as many entries."""
+    table = UsageTable(metrics, 60)
+    refuse(table)
+    table.close(60)
+    tally = admit(table, "a", "", "api", *((200, 0.001 * 2**at, 0, 1) for at in range(20)))
+    table.close(60)
+    assert not tally.ended
+    assert len(table) == 2
+    table.start_minute(120)
+    assert len(table) == 1 + 1 + 20 // LATENCIES
+    sizes = [len(table) for _ in iter(table.take, None)]
+    assert sizes == [1 + 20 // LATENCIES, 0]
+
+
+def test_a_tunnel_has_no_latency(table):
+    """It counts with its status and its bytes; it lasts as long as its user wants."""
+    admit(table, "a", "", "api", (101, 7_200.0, 10, 20), (204, 0.5, 1, 2))
+    table.close(60)
+    _, counts, measures = table.take()
+    assert counts["key:a", "api", "admitted:1xx"] == counts["key:a", "api", "admitted:2xx"] == 1
+    assert measures["key:a", "api"] == Measures(11, 22, count([0.5]))
 
 
 @given(
@@ -176,8 +215,8 @@ def test_nothing_is_lost_or_counted_twice(steps):
     wanted, taken = Counter(), Counter()
     for word, given_ in steps:
         if word == "admit":
-            table.tally(given_, "", "api")
-            wanted[f"key:{given_}", "api", "admitted"] += 1
+            admit(table, given_)
+            wanted[f"key:{given_}", "api", "admitted:2xx"] += 1
         elif word == "refuse":
             refuse(table, (given_, "", "api", IP_NOT_ALLOWED, "x"))
             wanted[f"key:{given_}", "api", "refused:x"] += 1

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from gateway.domain.ports import UsageBatch
-from gateway.domain.usage import GRAIN_S, MOST_BUSY, MOST_NOTED, Bucket
+from gateway.domain.usage import GRAIN_S, MOST_BUSY, MOST_NOTED, Bucket, Measures
 
 #: 2027-01-15T08:00:00Z, a Friday.
 NOW_S = 1_800_000_000
@@ -23,9 +23,9 @@ class Writer:
     def __init__(self, store, name="worker") -> None:
         self.store, self.name, self.number = store, name, 0
 
-    async def add(self, counts, minute_s=NOW_S) -> UsageBatch:
+    async def add(self, counts, minute_s=NOW_S, measures=None) -> UsageBatch:
         self.number += 1
-        batch = UsageBatch(self.name, self.number, minute_s, counts)
+        batch = UsageBatch(self.name, self.number, minute_s, counts, measures or {})
         await self.store.add(batch)
         return batch
 
@@ -92,6 +92,58 @@ class UsageStoreSuite:
         # One on a lost connection may arrive even later.
         await store.add(first)
         assert await total(store, "key:a") == 7
+
+    async def test_measures_are_kept_by_route(self, store):
+        """Of a key by the day, of a plan by the hour too; hours and writers add up."""
+        names = ("api", "b;c=d+e~.%")
+        wanted = {name: Measures() for name in names}
+        hours = [{name: Measures() for name in names} for _ in range(3)]
+        writers = [Writer(store, "one"), Writer(store, "other")]
+        for at in range(3 * 60):
+            for route in names if at % 7 == 0 else names[:1]:
+                some = Measures(at, 1_000 * at, {20 + at % 30: 1 + at % 3, 5: 2})
+                subjects = {("key:a", route): some, ("plan:free", route): some}
+                counts = {(subject, route, "admitted:2xx"): 3 for subject, _ in subjects}
+                await writers[at % 2].add(counts, NOW_S + 60 * at, subjects)
+                wanted[route].add(some)
+                hours[at // 60][route].add(some)
+            if at % 20 == 0:
+                await store.merge("one", NOW_S + 60 * at)
+        for now_s in (0, NOW_S + 3 * 3_600 + 70, LATER_S + 3 * 3_600):
+            if now_s:
+                await store.merge("one", now_s)
+            for subject in ("key:a", "plan:free"):
+                (day,) = await read(store, subject, "day")
+                assert day.measures == wanted
+                assert sum(day.counts.values()) == 3 * (180 + 26)
+            found = await read(store, "plan:free", "hour")
+            assert [bucket.measures for bucket in found] == hours
+            assert [bucket.measures for bucket in await read(store, "key:a", "hour")] == [{}] * 3
+            for subject in ("key:a", "plan:free"):
+                minutes = await read(store, subject, "minute")
+                assert len(minutes) == 180
+                assert not any(bucket.measures for bucket in minutes)
+
+    async def test_late_measures_go_where_they_belong(self, store):
+        """After an outage measures are added to their own hours and days; each batch once."""
+        writer = Writer(store)
+        for at_s in (NOW_S + 2 * 86_400, NOW_S, NOW_S + 3_600, NOW_S):
+            measures = {
+                (subject, "api"): Measures(1, 2, {at_s // 3_600 % 24: 1})
+                for subject in ("key:a", "plan:free")
+            }
+            counts = {(subject, "api", "admitted:2xx"): 1 for subject, _ in measures}
+            await store.add(await writer.add(counts, at_s, measures))
+            await store.merge("worker", at_s + 3_600)
+        hour = NOW_S // 3_600 % 24
+        for subject in ("key:a", "plan:free"):
+            days = await read(store, subject, "day")
+            assert [bucket.measures for bucket in days] == [
+                {"api": Measures(3, 6, {hour: 2, hour + 1: 1})},
+                {"api": Measures(1, 2, {hour: 1})},
+            ]
+        found = await read(store, "plan:free", "hour")
+        assert [bucket.measures["api"].bytes_in for bucket in found] == [2, 1, 1]
 
     async def test_a_late_batch_goes_where_it_belongs(self, store):
         """After an outage counts are added to their own minutes."""

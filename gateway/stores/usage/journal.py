@@ -5,7 +5,8 @@ use, few of them occur twice within a second, and nearly every request would cos
 appends its counts to one of a bounded number of texts each second, and merges the texts into the
 buckets once a minute.
 
-gw:{keys}:usage:journal:SHARD:MINUTE:WRITER   a text of lines "\nKEY|REQUESTS|ROUTE|OUTCOME"
+gw:{keys}:usage:journal:SHARD:MINUTE:WRITER   a text of lines "\nKEY|REQUESTS|ROUTE|OUTCOME", and
+                                              "\nKEY|+|ROUTE|MEASURES"
 gw:{keys}:usage:open:SHARD                    set of the existing journals: "MINUTE:WRITER"
 
 MINUTE is when it begins, Unix time; a key is always in the same shard. A journal that is not merged
@@ -20,13 +21,14 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 from zlib import crc32
 
-from gateway.domain.usage import Counted
+from gateway.domain.usage import Counted, Measures
+from gateway.stores.usage.measures import pack, unpack
 
 #: Few enough that each gets many lines at once, and many enough that none of them is large.
 SHARDS: Final = 64
 KEPT_S: Final = 31 * 86_400
 #: The longest journal. A worker's table of 100,000 entries, written each second of a minute, makes
-#: one of 4 to 5 MB. A longer one would close the reader's connection.
+#: one of 6 to 7 MB. A longer one would close the reader's connection.
 MOST_BYTES: Final = 8 * 1024 * 1024
 #: The most journals of a shard that are merged at a time, and that are read for one key (each
 #: worker has about three at a time); and the longest label.
@@ -34,6 +36,10 @@ MOST_LABELS: Final = 10_000
 MOST_LABELS_READ: Final = 2_000
 MOST_LABEL: Final = 64
 _KEY: Final = "key:"
+_MEASURES: Final = "+"
+
+#: The requests of a key, route and outcome; or with the outcome "" the measures of the route.
+Value = int | Measures
 #: A number that the gateway writes; Python refuses to parse much longer ones.
 _NUMBER: Final = re.compile("[0-9]{1,15}")
 
@@ -77,32 +83,43 @@ def sort_labels(
     return labels, foreign
 
 
-def write_line(counted: Counted, requests: int) -> str:
-    """The line for a key's requests."""
+def write_line(counted: Counted, value: Value) -> str:
+    """The line for a key's requests or measures."""
     subject, route, outcome = counted
-    return f"\n{subject[len(_KEY) :]}|{requests}|{route}|{outcome}"
+    key_id = subject[len(_KEY) :]
+    if isinstance(value, Measures):
+        return f"\n{key_id}|{_MEASURES}|{route}|{pack(value)}"
+    return f"\n{key_id}|{value}|{route}|{outcome}"
 
 
-def write_lines(counts: Iterable[tuple[Counted, int]]) -> dict[int, str]:
+def write_lines(values: Iterable[tuple[Counted, Value]]) -> dict[int, str]:
     """The lines to append to the journal of each shard. Every subject is a key."""
     shards: dict[int, list[str]] = {}
-    for counted, requests in counts:
+    for counted, value in values:
         shard = shard_of(counted[0])
         lines = shards.get(shard)
         if lines is None:
             lines = shards[shard] = []
-        lines.append(write_line(counted, requests))
+        lines.append(write_line(counted, value))
     return {shard: "".join(lines) for shard, lines in shards.items()}
 
 
-def read_lines(text: bytes) -> Mapping[Counted, int]:
-    """The counts of a journal. Lines that the gateway has not written are ignored."""
-    counts: dict[Counted, int] = {}
+def read_lines(text: bytes) -> Mapping[Counted, Value]:
+    """The values of a journal. Lines that the gateway has not written are ignored."""
+    requests: dict[Counted, int] = {}
+    measures: dict[Counted, Measures] = {}
     # Most lines of a key are equal, second by second: each is parsed once.
     for line, times in Counter(text.split(b"\n")).items():
         parts = line.decode("utf-8", "replace").split("|", 3)
-        if len(parts) == 4 and _NUMBER.fullmatch(parts[1]):
-            key_id, requests, route, outcome = parts
-            counted = _KEY + key_id, route, outcome
-            counts[counted] = counts.get(counted, 0) + int(requests) * times
-    return counts
+        if len(parts) != 4:
+            continue
+        key_id, amount, route, rest = parts
+        if amount == _MEASURES:
+            if (some := unpack(rest)) is not None:
+                found = measures.setdefault((_KEY + key_id, route, ""), Measures())
+                for _ in range(times):
+                    found.add(some)
+        elif rest and _NUMBER.fullmatch(amount):
+            counted = _KEY + key_id, route, rest
+            requests[counted] = requests.get(counted, 0) + int(amount) * times
+    return {**requests, **measures}

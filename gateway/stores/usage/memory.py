@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TypeVar
+from collections.abc import MutableMapping
+from copy import deepcopy
+from functools import partial
+from typing import Any
 
 from gateway.domain.ports import UsageBatch
 from gateway.domain.usage import (
@@ -11,12 +14,12 @@ from gateway.domain.usage import (
     KEPT_S,
     Bucket,
     Grain,
+    Measures,
     bucket_start,
     busiest_of,
+    measured_in,
     note_busy,
 )
-
-T = TypeVar("T")
 
 
 class MemoryUsageStore:
@@ -26,6 +29,8 @@ class MemoryUsageStore:
         #: By grain, by the bucket's start and by subject.
         self._counts: dict[Grain, dict[int, dict[str, dict[tuple[str, str], int]]]]
         self._counts = {grain: {} for grain in GRAIN_S}
+        self._measures: dict[Grain, dict[int, dict[str, dict[str, Measures]]]]
+        self._measures = {grain: {} for grain in GRAIN_S}
         self._busiest: dict[Grain, dict[int, dict[str, int]]] = {grain: {} for grain in GRAIN_S}
         self._plans: set[str] = set()
         self._numbers: dict[str, int] = {}
@@ -43,6 +48,11 @@ class MemoryUsageStore:
                 bucket = self._counts[grain].setdefault(bucket_start(grain, batch.minute_s), {})
                 counts = bucket.setdefault(subject, {})
                 counts[route, outcome] = counts.get((route, outcome), 0) + requests
+        for (subject, route), measures in batch.measures.items():
+            for grain in filter(partial(measured_in, subject), GRAIN_S):
+                at_s = bucket_start(grain, batch.minute_s)
+                routes = self._measures[grain].setdefault(at_s, {}).setdefault(subject, {})
+                routes.setdefault(route, Measures()).add(measures)
         noted = busiest_of(batch.counts)
         for grain in GRAIN_S:
             start_s = bucket_start(grain, batch.minute_s)
@@ -55,7 +65,11 @@ class MemoryUsageStore:
     async def read(self, subject: str, grain: Grain, start_s: int, end_s: int) -> list[Bucket]:
         """The buckets of a subject that begin from `start_s` on and before `end_s`, by time."""
         return [
-            Bucket(at_s, dict(bucket[subject]))
+            Bucket(
+                at_s,
+                dict(bucket[subject]),
+                deepcopy(self._measures[grain].get(at_s, {}).get(subject, {})),
+            )
             for at_s, bucket in sorted(self._counts[grain].items())
             if start_s <= at_s < end_s and subject in bucket
         ]
@@ -78,10 +92,11 @@ class MemoryUsageStore:
     def _expire(self, now_s: int) -> None:
         """Drop buckets that have expired."""
         for grain in GRAIN_S:
-            _drop(self._counts[grain], now_s - KEPT_S[grain] - GRAIN_S[grain])
+            for buckets in (self._counts[grain], self._measures[grain]):
+                _drop(buckets, now_s - KEPT_S[grain] - GRAIN_S[grain])
             _drop(self._busiest[grain], now_s - BUSY_KEPT_S[grain] - GRAIN_S[grain])
 
 
-def _drop(buckets: dict[int, dict[str, T]], before_s: int) -> None:
+def _drop(buckets: MutableMapping[int, Any], before_s: int) -> None:
     for at_s in [at_s for at_s in buckets if at_s < before_s]:
         del buckets[at_s]

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha1
 from importlib.resources import files
 from typing import Any, Final
@@ -28,6 +28,7 @@ from gateway.domain.usage import (
     KEPT_S,
     MOST_BUSY,
     Counted,
+    Measures,
     busiest_of,
 )
 from gateway.stores.names import (
@@ -40,6 +41,7 @@ from gateway.stores.names import (
 )
 from gateway.stores.redis.members import read_members
 from gateway.stores.usage import journal
+from gateway.stores.usage.measures import write_entries
 from gateway.stores.usage.texts import PERIOD_S, write_name
 
 #: Added to every expiry, for gateways whose clocks differ.
@@ -137,7 +139,7 @@ class UsageScripts:
         text = await self._ask("EVAL", _TEXT, 1, name, journal.MOST_BYTES)
         length = len(text)
         # Sorted, so that a key's text is written once, however many outcomes it has.
-        counts = sorted(journal.read_lines(text).items())
+        counts = sorted(journal.read_lines(text).items(), key=lambda count: count[0])
         lines = [journal.write_line(*count) for count in counts]
         start, most_keys = 0, _STEP_KEYS
         while True:
@@ -170,9 +172,12 @@ class UsageScripts:
 def _add_arguments(batch: UsageBatch) -> tuple[list[str], list[Arg]]:
     """The names and arguments that count a batch; `lua/usage_add.lua` describes them."""
     at_s = batch.minute_s
-    of_keys, of_plans = dict[Counted, int](), dict[Counted, int]()
+    of_keys, of_plans = dict[Counted, journal.Value](), dict[Counted, journal.Value]()
     for counted, requests in batch.counts.items():
         (of_keys if counted[0].startswith("key:") else of_plans)[counted] = requests
+    for (subject, route), measures in batch.measures.items():
+        if measures:
+            (of_keys if subject.startswith("key:") else of_plans)[subject, route, ""] = measures
     label = journal.label_of(at_s, batch.writer)
     journals = journal.write_lines(of_keys.items())
     plans = _by_subject(of_plans.items())
@@ -188,17 +193,17 @@ def _add_arguments(batch: UsageBatch) -> tuple[list[str], list[Arg]]:
         for grain, width_s in GRAIN_S.items()
     ]
     arguments += (MOST_BUSY, at_s + journal.KEPT_S, label)
-    noted = busiest_of(of_keys)
+    noted = busiest_of(batch.counts)
     arguments.append(len(noted))
     for key_id, requests in noted.items():
         arguments += (key_id, requests)
     arguments += (len(journals), *journals.values())
-    for plan, counts in plans.items():
-        arguments += (plan.partition(":")[2], len(counts) // 2, *counts)
+    for plan, named in plans.items():
+        arguments += (plan.partition(":")[2], *named.arguments())
     return names, arguments
 
 
-def _step_end(counts: Sequence[tuple[Counted, int]], start: int, most_keys: int) -> int:
+def _step_end(counts: Sequence[tuple[Counted, journal.Value]], start: int, most_keys: int) -> int:
     """The end of the step that begins at `start`; the counts are in order of their keys."""
     keys, last = 0, ""
     for at, ((key, _, _), _) in enumerate(counts[start : start + _STEP], start):
@@ -214,7 +219,7 @@ def _merge_arguments(
     minute_s: int,
     label: str,
     length: int,
-    counts: Iterable[tuple[Counted, int]],
+    counts: Iterable[tuple[Counted, journal.Value]],
     rest: bytes,
 ) -> tuple[list[str], list[Arg]]:
     """The names and arguments that merge counts; `lua/usage_merge.lua` describes them."""
@@ -223,15 +228,31 @@ def _merge_arguments(
     names += map(usage_name, subjects)
     arguments: list[Arg] = [length, rest, *_where(minute_s), label]
     for named in subjects.values():
-        arguments += (len(named) // 2, *named)
+        arguments += named.arguments()
     return names, arguments
 
 
-def _by_subject(counts: Iterable[tuple[Counted, int]]) -> dict[str, list[Arg]]:
-    """By subject: each name followed by its requests."""
-    subjects: dict[str, list[Arg]] = {}
-    for (subject, route, outcome), requests in counts:
-        subjects.setdefault(subject, []).extend((write_name(route, outcome), requests))
+@dataclass(slots=True)
+class _Named:
+    """What is counted of one subject: names, each followed by its requests; measures by route."""
+
+    counts: list[Arg] = field(default_factory=list)
+    measures: list[tuple[str, Measures]] = field(default_factory=list)
+
+    def arguments(self) -> Iterable[Arg]:
+        return len(self.counts) // 2, *self.counts, write_entries(self.measures)
+
+
+def _by_subject(values: Iterable[tuple[Counted, journal.Value]]) -> dict[str, _Named]:
+    subjects: dict[str, _Named] = {}
+    for (subject, route, outcome), value in values:
+        named = subjects.get(subject)
+        if named is None:
+            named = subjects[subject] = _Named()
+        if isinstance(value, Measures):
+            named.measures.append((route, value))
+        else:
+            named.counts += (write_name(route, outcome), value)
     return subjects
 
 

@@ -10,24 +10,34 @@ import asyncio
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, Final
 
 from redis.asyncio import Redis, RedisCluster
 
 from gateway.domain.patterns import is_word
 from gateway.domain.ports import UsageBatch
-from gateway.domain.usage import GRAIN_S, MOST_BUSY, Bucket, Grain, bucket_start
+from gateway.domain.usage import (
+    GRAIN_S,
+    MOST_BUSY,
+    Bucket,
+    Grain,
+    Measures,
+    bucket_start,
+    measured_in,
+)
 from gateway.stores.names import USAGE_PLANS, busiest_name, journal_name, open_journals_name
 from gateway.stores.redis.errors import translated
 from gateway.stores.redis.members import read_members
 from gateway.stores.usage import journal
+from gateway.stores.usage.measures import split_counts, split_line
 from gateway.stores.usage.scripts import UsageScripts
 from gateway.stores.usage.texts import MOST_TEXT, read_text, text_names
 
-#: By start: requests by route and outcome.
-_Buckets = dict[int, dict[tuple[str, str], int]]
-#: By minute and writer: the same.
-_Journals = dict[tuple[int, str], Counter[tuple[str, str]]]
+#: By start.
+_Buckets = dict[int, "_Bucket"]
+#: By minute and writer.
+_Journals = dict[tuple[int, str], "_Bucket"]
 
 #: The most plans that are read (there are as many as policies have had), and the longest name.
 _MOST_PLANS: Final = 1_000
@@ -36,7 +46,30 @@ _LONGEST_PLAN: Final = 64
 _LONGEST_ID: Final = 12
 _REQUESTS: Final = re.compile(rb"[0-9]{1,15}")
 
-_NONE: Final = Counter[tuple[str, str]]()
+
+@dataclass(slots=True)
+class _Bucket:
+    """Requests by route and outcome, and measures by route."""
+
+    counts: Counter[tuple[str, str]] = field(default_factory=Counter)
+    measures: dict[str, Measures] = field(default_factory=dict)
+
+    def add(self, counts: Mapping[tuple[str, str], int], measures: Mapping[str, Measures]) -> None:
+        self.counts.update(counts)
+        for route, some in measures.items():
+            self.measures.setdefault(route, Measures()).add(some)
+
+    def has_all_of(self, before: _Bucket) -> bool:
+        """Is nothing less than before?"""
+        return all(now >= then for now, then in zip(self._sizes(), before._sizes(), strict=True))
+
+    def _sizes(self) -> tuple[int, int]:
+        measured = [
+            some.bytes_in + some.bytes_out + sum(some.latencies.values())
+            for some in self.measures.values()
+        ]
+        return self.counts.total(), sum(measured)
+
 
 #: Sorted sets read in one step, so that a reader does not block the store for long.
 _SETS: Final = 20
@@ -121,10 +154,11 @@ class RedisUsageStore:
     async def read(self, subject: str, grain: Grain, start_s: int, end_s: int) -> list[Bucket]:
         """The buckets of a subject that begin from `start_s` on and before `end_s`, by time."""
         found = await self._read(subject, grain, start_s, end_s)
+        is_measured = measured_in(subject, grain)
         return [
-            Bucket(at_s, counts)
-            for at_s, counts in sorted(found.items())
-            if counts and start_s <= at_s < end_s
+            Bucket(at_s, dict(bucket.counts), bucket.measures if is_measured else {})
+            for at_s, bucket in sorted(found.items())
+            if bucket.counts and start_s <= at_s < end_s
         ]
 
     async def _read(self, subject: str, grain: Grain, start_s: int, end_s: int) -> _Buckets:
@@ -137,12 +171,11 @@ class RedisUsageStore:
             before = unmerged
             found = await self._merged(subject, grain, start_s, end_s)
             unmerged = await self._unmerged(subject, journals)
-            if all(unmerged.get(at, _NONE).total() >= was.total() for at, was in before.items()):
+            if all(unmerged.get(at, _Bucket()).has_all_of(was) for at, was in before.items()):
                 break
-        for (minute_s, _), counts in unmerged.items():
-            bucket = found.setdefault(bucket_start(grain, minute_s), {})
-            for counted, requests in counts.items():
-                bucket[counted] = bucket.get(counted, 0) + requests
+        for (minute_s, _), some in unmerged.items():
+            bucket = found.setdefault(bucket_start(grain, minute_s), _Bucket())
+            bucket.add(some.counts, some.measures)
         return found
 
     async def _merged(self, subject: str, grain: Grain, start_s: int, end_s: int) -> _Buckets:
@@ -169,13 +202,14 @@ class RedisUsageStore:
         texts = await self._lines(list(journals.values()), journal.line_prefix(subject))
         found: _Journals = {}
         for read, lines in zip(journals, texts, strict=True):
-            if lines:
-                found[read] = Counter(
-                    {
-                        (route, outcome): requests
-                        for (_, route, outcome), requests in journal.read_lines(lines).items()
-                    }
-                )
+            if not lines:
+                continue
+            bucket = found[read] = _Bucket()
+            for (_, route, outcome), value in journal.read_lines(lines).items():
+                if isinstance(value, Measures):
+                    bucket.measures[route] = value
+                else:
+                    bucket.counts[route, outcome] = value
         return found
 
     async def _lines(self, names: Sequence[str], line_prefix: str) -> list[bytes]:
@@ -222,10 +256,16 @@ def _read_buckets(texts: Sequence[bytes], grain: Grain) -> _Buckets:
     """The buckets of texts, the first of which is that of the open hour, which has minutes."""
     found: _Buckets = {}
     for place, text in enumerate(texts):
+        measures: Mapping[str, Measures] = {}
+        if not place:
+            measures, text = split_line(text)  # noqa: PLW2901
         for at_s, counts in read_text(text, grain if place else "minute"):
-            bucket = found.setdefault(bucket_start(grain, at_s), {})
-            for name, requests in counts.items():
-                bucket[name] = bucket.get(name, 0) + requests
+            bucket = found.setdefault(bucket_start(grain, at_s), _Bucket())
+            requests, summed = split_counts(counts)
+            bucket.add(requests, summed)
+            # All minutes of the open hour are in one bucket of an hour or a day.
+            bucket.add({}, measures)
+            measures = {}
     return found
 
 

@@ -11,6 +11,12 @@
 --   2a                              the bucket before it: requests at index 0 only
 --   4,1@2:5                         the fifth bucket before that one: 4 at index 0, 1 at index 2
 --
+-- Latencies and bytes of answered requests, by route, are a line before the open hour's text; closing
+-- adds them as counts to the text of days, and those of plans to that of hours as well:
+--
+--   ~api=1a.7f3.1c.2+api=0.88.1d.1   see measures.py; what follows the + is not added up yet
+--   api|~i,api|~o,api|~1c            their names in the other texts: bytes in, bytes out, latencies
+--
 -- Numbers have base 36. A hash of buckets would take five to twelve times the memory. Rewriting a text
 -- is fast only while it is short, which is why closed hours have separate texts.
 --
@@ -32,6 +38,13 @@ local MOST_TEXT = 2000000
 -- The most bytes of a text's names, and of the requests of its newest bucket.
 local MOST_NAMES = 1000000
 local MOST_COUNTS = 250000
+-- The most bytes of the line of measures; a longer one is dropped. 1,000 routes with 40 different
+-- latencies each have some 200,000.
+local MOST_MEASURES = 200000
+-- How many bytes more than the sum has are appended to it, until all is added up.
+local MOST_APPENDED = 200
+-- The finest closed text that has the measures: of days (keys); usage_add.lua sets it for plans.
+local measured_grain = 3
 local MINUTES = {1, 60, 1440}
 local MARKS = {':m:', ':h:', ':d:'}
 local minute = tonumber(ARGV[3])
@@ -113,6 +126,78 @@ local function add(line, counts, words, first, last)
   end
   table.sort(order)
   return line, write_counts(found, order)
+end
+
+-- A text without its line of measures, and that line without its mark.
+local function split(text)
+  if not text or string.sub(text, 1, 1) ~= '~' then return text, '' end
+  local ends = string.find(text, '\n', 1, true)
+  if not ends then return nil, '' end
+  return string.sub(text, ends + 1), ends <= MOST_MEASURES and string.sub(text, 2, ends - 1) or ''
+end
+
+-- Calls `each` with each route, its numbers of bytes in and out, and its latencies by bucket.
+local function add_up(line, each)
+  local sums, routes = {}, {}
+  for entry in string.gmatch(line, '[^;+]+') do
+    local _, _, route, packed = string.find(entry, '^([^=]+)=([%x.]+)$')
+    local sum = sums[route or '']
+    if route and not sum then
+      sum = {0, 0, {}, {}}
+      sums[route], routes[#routes + 1] = sum, route
+    end
+    local at, place, latencies = 0, nil, route and sum[3]
+    for digits in string.gmatch(packed or '', '%x+') do
+      at = at + 1
+      -- Longer numbers are not the gateway's.
+      local value = #digits <= 13 and tonumber(digits, 16) or 0
+      if at <= 2 then
+        sum[at] = sum[at] + value
+      elseif at % 2 == 1 then
+        place = value
+      elseif place < 256 then
+        if not latencies[place] then table.insert(sum[4], place) end
+        latencies[place] = (latencies[place] or 0) + value
+      end
+    end
+  end
+  for _, route in ipairs(routes) do each(route, unpack(sums[route])) end
+end
+
+-- A line of measures with more of them.
+local function measured(line, more)
+  if more == '' then return line end
+  local sum = (string.find(line, '+', 1, true) or #line + 1) - 1
+  line = line .. (sum == #line and '+' or ';') .. more
+  if #line - 2 * sum <= MOST_APPENDED then return line end
+  local written = {}
+  add_up(line, function(route, bytes_in, bytes_out, latencies, order)
+    local packed = {string.format('%s=%x.%x', route, bytes_in, bytes_out)}
+    for _, place in ipairs(order) do
+      packed[#packed + 1] = string.format('%x.%x', place, latencies[place])
+    end
+    written[#written + 1] = table.concat(packed, '.')
+  end)
+  return table.concat(written, ';')
+end
+
+-- Appends the measures of a line to words: pairs of a name and a number.
+local function append_measures(words, line)
+  add_up(line, function(route, bytes_in, bytes_out, latencies, order)
+    local function append(name, value)
+      if value > 0 then
+        words[#words + 1] = route .. '|~' .. name
+        words[#words + 1] = value
+      end
+    end
+    append('i', bytes_in)
+    append('o', bytes_out)
+    for _, place in ipairs(order) do append(string.format('%02x', place), latencies[place]) end
+  end)
+end
+
+local function with_measures(line, text)
+  return line == '' and text or '~' .. line .. '\n' .. text
 end
 
 -- A text's line of names, the number and the counts of its newest bucket, and the end of that bucket;
@@ -256,9 +341,10 @@ local function joined(text, oldest, older)
 end
 
 -- Closes the open hour. Returns the line of names of the text that now has its minutes.
-local function close(subject, text, open)
+local function close(subject, text, open, measures)
   local words, oldest = sum(text)
   for grain = 2, 3 do
+    if grain == measured_grain then append_measures(words, measures) end
     count_in(subject, grain, math.floor(open / MINUTES[grain]), words, 1, #words)
   end
   local name, older = text_of(subject, 1, open)
@@ -271,38 +357,47 @@ local function hour_of(its_minute) return math.floor(its_minute / 60) end
 
 -- The bytes of an open hour's text that has to be closed before this minute is counted; nil: it stays
 -- open. And the number of its newest minute; nil: the gateway has not written the text.
-local function closes(text)
+local function closes(raw)
+  local text, measures = split(raw)
   local line, open = parse(text)
-  local size = line and #text - #line
-  if line and open < minute and (hour_of(open) < hour_of(minute) or size > MOST_OPEN) then
+  local size = line and #text - #line + #measures
+  local is_long = size and size - #measures > MOST_OPEN
+  if line and open < minute and (hour_of(open) < hour_of(minute) or is_long) then
     return size, open
   end
   return nil, open
 end
 
 -- Counts a subject, whose open hour's text is KEYS[place]. ARGV[at] is the number of names that follow,
--- each with its requests. Returns where they end, and whether a new text was written.
-local function count(text, place, at)
+-- each with its requests, and then the measures. Returns where they end, and whether a new text was
+-- written.
+local function count(raw, place, at)
   local subject, first, last = KEYS[place], at + 1, at + 2 * ARGV[at]
-  local size, open = closes(text)
+  local size, open = closes(raw)
+  local text, measures = split(raw)
+  local more = ARGV[last + 1]
   local is_open = open and not size
   if is_open and hour_of(open) == hour_of(minute) then
-    redis.call('SET', subject, counted(text, minute, ARGV, first, last), 'KEEPTTL')
-    return last, false
+    text = with_measures(measured(measures, more), counted(text, minute, ARGV, first, last))
+    redis.call('SET', subject, text, 'KEEPTTL')
+    return last + 1, false
   end
   if is_open then
     -- The batch is late, or the clock of another gateway is ahead.
+    local words = {unpack(ARGV, first, last)}
     for grain = 1, 3 do
-      count_in(subject, grain, math.floor(minute / MINUTES[grain]), ARGV, first, last)
+      if grain == measured_grain then append_measures(words, more) end
+      count_in(subject, grain, math.floor(minute / MINUTES[grain]), words, 1, #words)
     end
-    return last, false
+    return last + 1, false
   end
-  local line = open and close(subject, text, open)
+  local line = open and close(subject, text, open, measures)
   -- The same names at the same indexes, for `joined`.
   local has_names = line and period(1, open) == period(1, minute)
   text = counted(has_names and line .. '\n' .. base36(minute) .. ':', minute, ARGV, first, last)
+  text = with_measures(measured('', more), text)
   redis.call('SET', subject, text, 'EXAT', ends(3, math.floor(minute / 1440)))
-  return last, true
+  return last + 1, true
 end
 
 -- The texts of the names from KEYS[first] on, by index in KEYS.

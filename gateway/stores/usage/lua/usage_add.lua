@@ -10,7 +10,8 @@
 --       14    when the journals expire, Unix seconds; 15: their label in the sets of open journals
 --       16    the number of busy keys, and then for each its id and its requests;
 --             the number of journals, and then the lines to append to each;
---             and for each plan its name, the number of names, and each with its requests
+--             and for each plan its name, the number of names, each with its requests, and the
+--             measures
 
 local function write(command, name, ...)
   local answer = redis.pcall(command, name, ...)
@@ -48,6 +49,7 @@ for _ = 1, journals do
   place = place + 2
 end
 
+measured_grain = 2
 local texts = texts_from(place)
 while place <= #KEYS do
   local plan, last, is_new = ARGV[at + 1], count(texts[place], place, at + 2)

@@ -5,7 +5,7 @@
 -- ARGV  1     the journal's length when it was read; if it has another length now, it has changed
 --       2     what remains of it after this step; "": it is deleted
 --       10    its label in the set of open journals
---       11... for each key the number of names, and each with its requests
+--       11... for each key the number of names, each with its requests, and the measures
 -- Returns 1; 0: the journal has changed, and nothing was done; -N: nothing was done, because texts
 -- have to be closed: only the first N of these keys can be merged in one step.
 
