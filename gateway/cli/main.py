@@ -48,6 +48,10 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "gateway.cli.accounts:accounts",
         "Manage accounts: plan, services, limits, status.",
     ),
+    "usage": (
+        "gateway.cli.usage_report:usage",
+        "Show requests, latencies and bytes by route, account or key.",
+    ),
     "warnings": ("gateway.cli.warnings:warnings", "List keys that came close to a limit."),
     "audit": ("gateway.cli.audit:audit", "Show who changed what; verify the audit log."),
 }

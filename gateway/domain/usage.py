@@ -38,12 +38,18 @@ STATUS_CLASSES: Final = ("1xx", "2xx", "3xx", "4xx", "5xx")
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A span of time to read, in steps. name: "24h"; grain: of the buckets that are read"""
+    """A span of time to read, in steps.
+
+    name:  "24h"; "": of dates
+    grain: of the buckets that are read
+    end_s: Unix time; None: the end of the current step
+    """
 
     name: str
     span_s: int
     step_s: int
     grain: Grain
+    end_s: int | None = None
 
 
 WINDOWS: Final[Mapping[str, Window]] = {

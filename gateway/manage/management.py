@@ -21,7 +21,9 @@ from gateway.manage.keys import Keys
 from gateway.manage.limits import Limits
 from gateway.manage.policies import Loaded, Policies
 from gateway.manage.policy_history import PolicyHistory
-from gateway.manage.usage_reports import UsageBook
+from gateway.manage.usage_reports import (
+    UsageBook,
+)
 from gateway.manage.warnings import Warnings
 from gateway.observe.registry import Snapshot
 

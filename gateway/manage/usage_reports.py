@@ -1,25 +1,25 @@
-"""Usage reports: of a key, of a plan, and the busiest keys.
+"""Usage reports: of a key, an account, a plan, all requests; and the busiest keys.
 
-A report covers a window that ends with the current step, and has every step of it, also those
-without requests.
+A report covers a range of dates, or a window that ends with the current step. It has every step of
+it, also those without requests.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Final, Literal
+from typing import Final
 
+from gateway.domain.keys import KeyRecord
 from gateway.domain.patterns import is_word
-from gateway.domain.ports import CorruptRecord, KeyStore, UsageStore
-from gateway.domain.usage import WINDOWS, Grain, Window, bucket_start
+from gateway.domain.ports import CorruptRecord, KeyFilter, KeyStore, UsageStore
+from gateway.domain.usage import GRAIN_S, WINDOWS, Grain, Window, bucket_start, measured_in
 from gateway.manage.accounts import account_plan
 from gateway.manage.batches import ask_each
-from gateway.manage.problems import Fault, Invalid, NotThere
-
-Group = Literal["admitted", "limited", "refused", "failed"]
-GROUPS: Final[tuple[Group, ...]] = ("admitted", "limited", "refused", "failed")
+from gateway.manage.problems import Conflict, Fault, Invalid, NotThere
+from gateway.manage.usage_sums import UsageReport
 
 #: Window -> the buckets whose busiest keys are read: few enough for one request.
 _BUSY_GRAINS: Final[Mapping[str, Grain]] = {
@@ -31,32 +31,15 @@ _BUSY_GRAINS: Final[Mapping[str, Grain]] = {
 #: The busiest keys are chosen among this many times as many candidates.
 _CHOICE: Final = 3
 _FOUND_SHOWN: Final = 12
+#: The most keys of an account whose usage is added up: each takes some requests to the store.
+MOST_KEYS: Final = 1_000
+#: The longest range of dates: as long as days are kept.
+_MOST_DAYS: Final = 400
+_DATE: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 #: Reported plans that are not in the policies: each report takes 5 KB.
 _MOST_OTHER_PLANS: Final = 100
 #: The name of a key whose record cannot be read.
 UNREADABLE: Final = "(unreadable)"
-
-
-@dataclass(frozen=True, slots=True)
-class Point:
-    """One step of a report. start_s: its start, Unix time; counts: requests by outcome"""
-
-    start_s: int
-    counts: Mapping[str, int]
-
-
-@dataclass(frozen=True, slots=True)
-class UsageReport:
-    """The usage in a window.
-
-    points: every step, by time
-    totals: requests by outcome; routes: by route, then by outcome
-    """
-
-    window: Window
-    points: tuple[Point, ...]
-    totals: Mapping[str, int]
-    routes: Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +80,31 @@ class UsageBook:
         if await self._keys.get(key_id) is None:
             raise NotThere(f"there is no key with the id {key_id}")
         return await self._report(f"key:{key_id}", window)
+
+    async def of_account(self, name: str, window: Window) -> list[tuple[KeyRecord, UsageReport]]:
+        """The usage of each key of an account, revoked ones too. Raises NotThere, Conflict."""
+        records = await self._keys.page(KeyFilter(account=name), count=MOST_KEYS + 1)
+        if not records and await self._keys.account(name) is None:
+            raise NotThere(f"there is no account {name}, and no key has it")
+        if len(records) > MOST_KEYS:
+            raise Conflict(
+                f"account {name} has more than {MOST_KEYS:,} keys: ask for the usage of single keys"
+            )
+        ids = [record.id for record in records]
+        reports = await ask_each(lambda key_id: self._report(f"key:{key_id}", window), ids)
+        return list(zip(records, reports, strict=True))
+
+    async def of_all(self, window: Window) -> UsageReport:
+        """The usage of all requests, also of those without a known key."""
+        return self.added((await self.overview(window)).values(), window)
+
+    def added(self, reports: Iterable[UsageReport], window: Window) -> UsageReport:
+        """The sum of reports in one window."""
+        whole = self._empty(window, "key:")
+        for report in reports:
+            whole.measured_s = report.measured_s
+            whole.add(report)
+        return whole
 
     async def of_plan(self, plan: str, window: Window) -> UsageReport:
         """The usage of a plan; empty if it was not used. plan: "": without a known key"""
@@ -145,19 +153,22 @@ class UsageBook:
         return Busy(key_id, record.name, record.account, plan, requests)
 
     async def _report(self, subject: str, window: Window) -> UsageReport:
+        report = self._empty(window, subject)
+        span = report.start_s, report.end_s
+        is_measured = measured_in(subject, window.grain)
+        report.count(
+            await self._usage.read(subject, window.grain, *span), with_measures=is_measured
+        )
+        if not is_measured and report.total.counts:
+            grain = _measured_grain(subject)
+            report.measure(await self._usage.read(subject, grain, *report.measured_s))
+        return report
+
+    def _empty(self, window: Window, subject: str) -> UsageReport:
         start_s, end_s = _span(window, self._now_s())
-        steps: dict[int, dict[str, int]] = {
-            at_s: {} for at_s in range(start_s, end_s, window.step_s)
-        }
-        totals: dict[str, int] = {}
-        routes: dict[str, dict[str, int]] = {}
-        for bucket in await self._usage.read(subject, window.grain, start_s, end_s):
-            step = steps[bucket.start_s - bucket.start_s % window.step_s]
-            for (route, outcome), requests in bucket.counts.items():
-                for counts in (step, totals, routes.setdefault(route, {})):
-                    counts[outcome] = counts.get(outcome, 0) + requests
-        points = tuple(Point(at_s, counts) for at_s, counts in steps.items())
-        return UsageReport(window, points, totals, dict(sorted(routes.items())))
+        grain = window.grain if measured_in(subject, window.grain) else _measured_grain(subject)
+        last_s = bucket_start(grain, end_s - 1) + GRAIN_S[grain]
+        return UsageReport(window, start_s, end_s, (bucket_start(grain, start_s), last_s))
 
     def _now_s(self) -> int:
         return self._clock_us() // 1_000_000
@@ -172,34 +183,42 @@ def read_window(text: str) -> Window:
     return window
 
 
-def group(outcome: str) -> Group:
-    """The group of an outcome: "limited:search" is "limited"."""
-    word = outcome.partition(":")[0]
-    return word if word in GROUPS else "failed"
+def read_span(window: str | None, start: str | None, end: str | None, now_us: int) -> Window:
+    """The window with this name, by default 24h; or days from a date to another. Raises Invalid.
+
+    start: a date, "2026-07-01", which is included; end: a date, excluded; by default tomorrow
+    """
+    if start is None and end is None:
+        return read_window(window or "24h")
+    if window is not None:
+        raise Invalid(Fault("window", "from or to as well", "one or the other"))
+    if start is None:
+        raise Invalid(Fault("from", "nothing, with to", "a date such as 2026-07-01"))
+    start_s = _read_date("from", start)
+    tomorrow_s = bucket_start("day", now_us // 1_000_000) + GRAIN_S["day"]
+    end_s = tomorrow_s if end is None else _read_date("to", end)
+    days = (end_s - start_s) // GRAIN_S["day"]
+    if days < 1:
+        raise Invalid(Fault("to", end or "tomorrow", f"a date after from, which is {start}"))
+    if days > _MOST_DAYS:
+        raise Invalid(Fault("from", start, f"at most {_MOST_DAYS} days before to"))
+    return Window("", end_s - start_s, GRAIN_S["day"], "day", end_s)
 
 
-def grouped(counts: Mapping[str, int]) -> dict[str, int]:
-    """Requests by group (all four), from requests by outcome."""
-    sums: dict[str, int] = dict.fromkeys(GROUPS, 0)
-    for outcome, requests in counts.items():
-        sums[group(outcome)] += requests
-    return sums
+def _read_date(name: str, text: str) -> int:
+    try:
+        if _DATE.fullmatch(text) is None:
+            raise ValueError
+        at = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+    except ValueError:
+        found = repr(text if len(text) <= _FOUND_SHOWN else f"{text[:_FOUND_SHOWN]}…")
+        raise Invalid(Fault(name, found, "a date such as 2026-07-01, in UTC")) from None
+    return int(at.timestamp())
 
 
-def report_as_json(report: UsageReport) -> dict[str, object]:
-    """The report as the admin API and `gateway keys usage --json` show it."""
-    return {
-        "window": report.window.name,
-        "step_seconds": report.window.step_s,
-        "requests": sum(report.totals.values()),
-        "totals": dict(report.totals),
-        "groups": grouped(report.totals),
-        "routes": {route: dict(counts) for route, counts in report.routes.items()},
-        "points": [
-            {"start": _moment(point.start_s), "counts": dict(point.counts)}
-            for point in report.points
-        ],
-    }
+def _measured_grain(subject: str) -> Grain:
+    """The finest grain of a subject's measures."""
+    return "hour" if measured_in(subject, "hour") else "day"
 
 
 def busy_as_json(one: Busy) -> dict[str, object]:
@@ -214,10 +233,8 @@ def busy_as_json(one: Busy) -> dict[str, object]:
 
 
 def _span(window: Window, now_s: int) -> tuple[int, int]:
-    """The start and end of the window, which ends with the current step."""
-    end_s = (now_s // window.step_s + 1) * window.step_s
+    """The start and end of the window, which by default ends with the current step."""
+    end_s = window.end_s
+    if end_s is None:
+        end_s = (now_s // window.step_s + 1) * window.step_s
     return end_s - window.span_s, end_s
-
-
-def _moment(at_s: int) -> str:
-    return datetime.fromtimestamp(at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

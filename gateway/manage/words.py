@@ -95,3 +95,23 @@ def maintenance_words(maintenance: Maintenance) -> str:
 def refusal_words(refusal: Refusal, message: str | None = None) -> str:
     """A refusal on one line: "refused: 401 INVALID_API_KEY: …"."""
     return f"refused: {refusal.status} {refusal.code}: {message or refusal.message}"
+
+
+def seconds_words(seconds: float | None) -> str:
+    """A latency with two significant digits: "0.93 ms", "45 ms", "1.2 s"; "-": unknown."""
+    if seconds is None:
+        return "-"
+    amount, unit = (seconds * 1_000, "ms") if seconds < 0.995 else (seconds, "s")
+    rounded = float(f"{amount:.2g}")
+    return f"{rounded:,.0f} {unit}" if rounded >= 10 else f"{rounded:g} {unit}"
+
+
+def bytes_words(amount: int) -> str:
+    """An amount of bytes: "0 B", "2.4 kB", "310 MB"."""
+    if amount < 1_000:
+        return f"{amount} B"
+    size, units = float(amount), iter(("kB", "MB", "GB", "TB", "PB"))
+    unit = ""
+    while size >= 999.5 and (following := next(units, "")):
+        size, unit = size / 1_000, following
+    return f"{size:.0f} {unit}" if size >= 9.95 else f"{size:.1f} {unit}"

@@ -12,9 +12,11 @@ from gateway.manage.usage_reports import (
     Busy,
     UsageBook,
     busy_as_json,
+    read_window,
+)
+from gateway.manage.usage_sums import (
     group,
     grouped,
-    read_window,
     report_as_json,
 )
 from gateway.stores.keys.memory import MemoryKeyStore

@@ -15,6 +15,7 @@ from gateway.admin.api.operations import (
     Success,
     listed,
 )
+from gateway.admin.api.usage_operations import as_table, span_of
 from gateway.domain import key_format, patterns
 from gateway.domain.keys import KeyRecord
 from gateway.domain.ports import KeyFilter
@@ -23,7 +24,10 @@ from gateway.manage.keys import KeyView
 from gateway.manage.limits import now_as_json
 from gateway.manage.problems import Fault, Invalid
 from gateway.manage.reading import found, read_before_us, read_fields
-from gateway.manage.usage_reports import read_window, report_as_json
+from gateway.manage.usage_export import about_key
+from gateway.manage.usage_sums import (
+    report_as_json,
+)
 from gateway.manage.views import key_as_json, moment, recorded, version_of
 
 _TAG: Final = "keys"
@@ -142,8 +146,9 @@ async def _revoke(call: Call) -> Reply:
 
 
 async def _usage(call: Call) -> Reply:
-    window = read_window(call.query["window"])
-    return Reply(report_as_json(await call.management.usage.of_key(call.path["id"], window)))
+    report = await call.management.usage.of_key(call.path["id"], span_of(call))
+    view = await call.management.keys.get(call.path["id"])
+    return as_table(call, [(about_key(view.record), report)]) or Reply(report_as_json(report))
 
 
 async def _limits(call: Call) -> Reply:
@@ -279,8 +284,8 @@ OPERATIONS: Final = (
         _TAG,
         "Usage of a key",
         _usage,
-        (Success(200, "Requests by time, outcome and route.", "Usage"),),
-        parameters=(given.KEY_ID, given.WINDOW),
+        (Success(200, "Requests by time, outcome and route.", "Usage", is_csv=True),),
+        parameters=(given.KEY_ID, *given.SPAN),
     ),
     Operation(
         "GET",

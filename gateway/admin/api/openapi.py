@@ -143,6 +143,8 @@ def _success(one: Success) -> dict[str, Any]:
     shown: dict[str, Any] = {"description": one.description, "headers": {**_ID, **headers}}
     if one.schema is not None:
         shown["content"] = _content(one.schema)
+    if one.is_csv:
+        shown["content"]["text/csv"] = {"schema": {"type": "string"}}
     return shown
 
 

@@ -46,13 +46,14 @@ class Body:
 class Success:
     """A successful answer. schema: its name in `schemas`; None: no body
 
-    headers: name -> description
+    headers: name -> description; is_csv: the table may be had as CSV too
     """
 
     status: int
     description: str
     schema: str | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
+    is_csv: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +78,12 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """body: a JSON value; None: none"""
+    """body: a JSON value; None: none; csv: a table in place of it"""
 
     body: object = None
     status: int = 200
     headers: Mapping[str, str] = field(default_factory=dict)
+    csv: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

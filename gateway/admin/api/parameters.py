@@ -43,6 +43,30 @@ WINDOW: Final = Parameter(
     {"type": "string", "enum": list(WINDOWS), "default": "24h"},
     f"How far to look back: {', '.join(WINDOWS)}.",
 )
+_DATE: Final = {
+    "type": "string",
+    "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$",
+    "example": "2026-07-01",
+}
+#: The parameters of usage, which `usage_operations` reads.
+SPAN: Final = (
+    Parameter(
+        "window",
+        "query",
+        {"type": "string", "enum": list(WINDOWS)},
+        f"How far to look back: {', '.join(WINDOWS)}. Default: 24h, if there is no `from`.",
+    ),
+    Parameter(
+        "from", "query", _DATE, "In place of a window: the first day, in UTC; steps are days."
+    ),
+    Parameter("to", "query", _DATE, "The day after the last one, in UTC. Default: tomorrow."),
+    Parameter(
+        "format",
+        "query",
+        {"type": "string", "enum": ["json", "csv"], "default": "json"},
+        "csv: a row for each step and route with requests.",
+    ),
+)
 IF_MATCH: Final = Parameter(
     "If-Match",
     "header",

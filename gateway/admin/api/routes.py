@@ -62,6 +62,8 @@ def add_api(app: web.Application) -> None:
 def _handler(operation: Operation) -> Callable[[web.Request], Awaitable[web.Response]]:
     async def answer(request: web.Request) -> web.Response:
         reply = await operation.handler(await read_call(request, operation))
+        if reply.csv is not None:
+            return web.Response(text=reply.csv, content_type="text/csv", headers=reply.headers)
         if reply.body is None:
             return web.Response(status=reply.status, headers=reply.headers)
         return web.json_response(reply.body, status=reply.status, headers=reply.headers)

@@ -19,15 +19,39 @@ from gateway.admin.api.schema_parts import (
     list_of,
     taken,
 )
+from gateway.domain.latency import ACCURACY, QUANTILES
 from gateway.domain.policy_history import CAUSES
-from gateway.domain.usage import WINDOWS
+from gateway.domain.usage import STATUS_CLASSES, WINDOWS
 from gateway.manage.policy_changes import LABELS
-from gateway.manage.usage_reports import GROUPS
+from gateway.manage.usage_sums import (
+    GROUPS,
+)
 from gateway.observe.metrics import COMPARISONS
 
 # -- usage -----------------------------------------------------------------------------------------
+_MAYBE_COUNT: Final = {"type": ["integer", "null"], "minimum": 0}
+_STATUSES: Final = answered(
+    dict.fromkeys(STATUS_CLASSES, COUNT), description="Answered requests by class of the status."
+)
+_MEASURED: Final = {
+    "bytes_in": {**_MAYBE_COUNT, "description": "Of the bodies of answered requests."},
+    "bytes_out": {**_MAYBE_COUNT, "description": "Of the bodies of these answers."},
+    "latency_ms": answered(
+        {name: {"type": ["number", "null"], "minimum": 0} for name in QUANTILES},
+        description=f"Quantiles, which differ by up to {ACCURACY:.0%} from the exact ones.",
+    ),
+}
+_SUM: Final = {
+    "requests": {**COUNT, "description": "All requests."},
+    "totals": OUTCOMES,
+    "groups": answered(dict.fromkeys(GROUPS, COUNT), description="Requests by group."),
+    "statuses": _STATUSES,
+    "measures": answered(_MEASURED, description="null: unknown."),
+}
 _USAGE: Final = {
-    "window": {"enum": list(WINDOWS)},
+    "window": {"enum": [*WINDOWS, None], "description": "null: dates."},
+    "from": MOMENT,
+    "to": {**MOMENT, "description": "The end, excluded."},
     "step_seconds": {"type": "integer", "minimum": 1, "description": "The span of a point."},
     "requests": {**COUNT, "description": "All requests."},
     "points": {
@@ -37,6 +61,12 @@ _USAGE: Final = {
     },
     "totals": OUTCOMES,
     "groups": answered(dict.fromkeys(GROUPS, COUNT), description="Requests by group."),
+    "statuses": _STATUSES,
+    "measures": answered(
+        {"from": MOMENT, "to": MOMENT, **_MEASURED},
+        description="Of whole days for a key or an account, of whole hours for a plan: perhaps of "
+        "more than the window.",
+    ),
     "routes": {
         "type": "object",
         "description": "Route to requests by outcome.",
@@ -47,6 +77,19 @@ _USAGE_SCHEMAS: Final = {
     "Usage": answered(_USAGE),
     "PlanUsage": answered({"plan": MAYBE_TEXT, **_USAGE}),
     "PlanUsageList": list_of("PlanUsage"),
+    "AccountUsage": answered(
+        {
+            "account": TEXT,
+            **_USAGE,
+            "keys": {
+                "type": "array",
+                "description": "Its keys with requests, the busiest first.",
+                "items": answered({"id": TEXT, "name": TEXT, **_SUM}),
+            },
+        }
+    ),
+    "RouteUsage": answered({"route": TEXT, **_SUM}),
+    "RouteUsageList": list_of("RouteUsage"),
     "BusyKey": answered(
         {
             "id": {**TEXT, "examples": [EXAMPLE_ID]},

@@ -2,20 +2,60 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from gateway.admin.api import parameters as given
 from gateway.admin.api.operations import Call, Operation, Parameter, Reply, Success, listed
-from gateway.manage.usage_reports import busy_as_json, read_window, report_as_json
+from gateway.domain.usage import Window
+from gateway.manage.usage_export import about_key, as_csv, rows
+from gateway.manage.usage_reports import busy_as_json, read_span, read_window
+from gateway.manage.usage_sums import (
+    UsageReport,
+    account_as_json,
+    busiest_routes,
+    report_as_json,
+    route_as_json,
+)
 from gateway.manage.warnings import ID, warning_as_json
 
 _TAG: Final = "usage"
 
 
+def span_of(call: Call) -> Window:
+    """The window or the dates of a call. Raises Invalid."""
+    query = call.query
+    return read_span(query["window"], query["from"], query["to"], call.now_us)
+
+
+def as_table(call: Call, parts: Iterable[tuple[Mapping[str, str], UsageReport]]) -> Reply | None:
+    """The reply if CSV was asked for. parts: reports, each with what it is about"""
+    if call.query["format"] != "csv":
+        return None
+    table = [row for about, report in parts for row in rows(report, about)]
+    return Reply(csv=as_csv(table))
+
+
 async def _overview(call: Call) -> Reply:
-    reports = await call.management.usage.overview(read_window(call.query["window"]))
-    return listed(
+    reports = await call.management.usage.overview(span_of(call))
+    table = as_table(call, (({"plan": plan}, report) for plan, report in reports.items()))
+    return table or listed(
         [{"plan": plan or None, **report_as_json(report)} for plan, report in reports.items()]
+    )
+
+
+async def _routes(call: Call) -> Reply:
+    report = await call.management.usage.of_all(span_of(call))
+    return as_table(call, [({}, report)]) or listed(
+        [route_as_json(route, one) for route, one in busiest_routes(report)]
+    )
+
+
+async def _of_account(call: Call) -> Reply:
+    book, window = call.management.usage, span_of(call)
+    parts = await book.of_account(call.path["name"], window)
+    return as_table(call, ((about_key(record), report) for record, report in parts)) or Reply(
+        account_as_json(call.path["name"], parts, book.added((one for _, one in parts), window))
     )
 
 
@@ -41,8 +81,34 @@ OPERATIONS: Final = (
         _TAG,
         "Requests by plan",
         _overview,
-        (Success(200, "One entry per plan; null: without a known key.", "PlanUsageList"),),
-        parameters=(given.WINDOW,),
+        (
+            Success(
+                200, "One entry per plan; null: without a known key.", "PlanUsageList", is_csv=True
+            ),
+        ),
+        parameters=given.SPAN,
+    ),
+    Operation(
+        "GET",
+        "/usage/routes",
+        "listRouteUsage",
+        _TAG,
+        "Requests by route",
+        _routes,
+        (Success(200, "Routes, the busiest first.", "RouteUsageList", is_csv=True),),
+        parameters=given.SPAN,
+    ),
+    Operation(
+        "GET",
+        "/accounts/{name}/usage",
+        "getAccountUsage",
+        _TAG,
+        "Usage of an account",
+        _of_account,
+        (Success(200, "The sum of its keys, and each of them.", "AccountUsage", is_csv=True),),
+        description="Revoked keys are included. An account may have up to 1,000 keys.",
+        parameters=(given.ACCOUNT_NAME, *given.SPAN),
+        refusals=(409,),
     ),
     Operation(
         "GET",

@@ -9,17 +9,21 @@ from urllib.parse import quote, urlencode
 from aiohttp import web
 
 from gateway.admin.console import forms
-from gateway.admin.console.gate import management_of, typed
+from gateway.admin.console.charts import chart
+from gateway.admin.console.gate import management_of, typed, window_of
 from gateway.admin.console.key_pages import plan_names
 from gateway.admin.console.render import page
-from gateway.admin.console.wording import CHANGED
+from gateway.admin.console.wording import CHANGED, WINDOWS
 from gateway.admin.context import actor_of
 from gateway.domain.keys import Account
 from gateway.domain.patterns import NAME
 from gateway.domain.ports import KeyFilter
+from gateway.domain.usage import Window
 from gateway.manage.account_removal import remove_account
 from gateway.manage.accounts import AccountView
+from gateway.manage.management import Management
 from gateway.manage.problems import Changed, Conflict, Fault, Invalid, NotThere
+from gateway.manage.usage_sums import UsageReport, busiest_routes
 from gateway.manage.views import account_as_json, version_of
 
 _NAME_WORDS = (
@@ -145,6 +149,8 @@ async def _form(
 ) -> web.StreamResponse:
     management, name = management_of(request), request.match_info["name"]
     found = await management.keys.page(KeyFilter(account=name))
+    window = window_of(request)
+    usage, too_many = await _usage(management, name, window)
     own = account.limits if account else ()
     limits = forms.limit_names(management.policies.loaded().policy, own)
     shown = (*forms.ACCOUNT_FIELDS, *(f"{forms.LIMIT}{name}" for name in limits))
@@ -157,9 +163,28 @@ async def _form(
         is_new=account is None,
         keys=found.keys,
         more_keys=found.next is not None,
+        window=window,
+        windows=WINDOWS,
+        report=usage,
+        routes=busiest_routes(usage) if usage else [],
+        chart=chart("usage", window, usage.points) if usage else None,
+        too_many=too_many,
         effective=await management.limits.of_account(name),
         form=forms.form(fields, faults, shown),
         notice=notice,
         plans=plan_names(management),
         limits=limits,
     )
+
+
+async def _usage(
+    management: Management, name: str, window: Window
+) -> tuple[UsageReport | None, str]:
+    """The usage of all keys of an account, or why it is not shown. None: it has no keys."""
+    try:
+        parts = await management.usage.of_account(name, window)
+    except NotThere:
+        return None, ""
+    except Conflict as problem:
+        return None, str(problem)
+    return management.usage.added((one for _, one in parts), window), ""

@@ -13,7 +13,10 @@ from typing import Final
 
 from gateway.admin.console.wording import GROUPS, number
 from gateway.domain.usage import Window
-from gateway.manage.usage_reports import Point, grouped
+from gateway.manage.usage_sums import (
+    Point,
+    grouped,
+)
 
 #: The size of the drawing, and the edges of the plot in it, which leave room for labels.
 WIDTH: Final = 800

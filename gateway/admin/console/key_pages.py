@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import urlencode
 
@@ -19,23 +18,11 @@ from gateway.domain.key_format import looks_like_key, parse
 from gateway.domain.keys import KeyRecord
 from gateway.domain.ports import KeyFilter
 from gateway.manage.management import Management
-from gateway.manage.usage_reports import UsageReport, grouped
+from gateway.manage.usage_sums import busiest_routes
 
 STATUSES: Final = ("valid", "suspended", "expired", "revoked")
 _FILTERS: Final = ("text", "status", "plan", "account", "environment")
 _ENTRIES: Final = 10
-
-
-@dataclass(frozen=True, slots=True)
-class RouteUse:
-    """A row of the table of routes: requests by group."""
-
-    route: str
-    groups: Mapping[str, int]
-
-    @property
-    def requests(self) -> int:
-        return sum(self.groups.values())
 
 
 async def show_all(request: web.Request) -> web.StreamResponse:
@@ -84,7 +71,8 @@ async def show(request: web.Request) -> web.StreamResponse:
         window=window,
         windows=WINDOWS,
         chart=chart("usage", window, report.points),
-        routes=_routes(report),
+        report=report,
+        routes=busiest_routes(report),
         outcomes=sorted(report.totals.items(), key=lambda row: (-row[1], row[0])),
         entries=log.entries,
     )
@@ -130,11 +118,6 @@ async def reset(request: web.Request) -> web.StreamResponse:
 def plan_names(management: Management) -> tuple[str, ...]:
     """The plans of the policies."""
     return tuple(management.policies.loaded().policy.plans)
-
-
-def _routes(report: UsageReport) -> list[RouteUse]:
-    used = [RouteUse(route, grouped(counts)) for route, counts in report.routes.items()]
-    return sorted((use for use in used if use.requests), key=lambda use: (-use.requests, use.route))
 
 
 def _redirect_whole_key(request: web.Request) -> None:

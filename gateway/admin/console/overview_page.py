@@ -1,10 +1,10 @@
-"""The overview: traffic, limited requests by plan, the busiest keys, refusals and failures."""
+"""The overview: traffic, errors, slowest and busiest routes, plans, busiest keys, refusals."""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Final
 
 from aiohttp import web
 
@@ -12,7 +12,17 @@ from gateway.admin.console.charts import chart
 from gateway.admin.console.gate import management_of, window_of
 from gateway.admin.console.render import page
 from gateway.admin.console.wording import GROUPS, WINDOWS
-from gateway.manage.usage_reports import Point, UsageReport, group, grouped
+from gateway.manage.usage_sums import (
+    Sum,
+    UsageReport,
+    busiest_routes,
+    group,
+    grouped,
+    slowest_routes,
+)
+
+#: The rows of each table of routes.
+MOST_ROUTES: Final = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,36 +39,31 @@ async def show(request: web.Request) -> web.StreamResponse:
     window = window_of(request)
     by_plan = await management.usage.overview(window)
     busiest = await management.usage.busiest(window)
-    drawn = chart("traffic", window, merged(by_plan.values()))
-    totals = added(report.totals for report in by_plan.values())
+    whole = management.usage.added(by_plan.values(), window)
+    drawn = chart("traffic", window, whole.points)
     return page(
         request,
         "overview",
         window=window,
         windows=WINDOWS,
         chart=drawn,
-        requests=sum(totals.values()),
+        report=whole,
+        requests=whole.total.requests,
+        errors=whole.total.statuses.get("5xx", 0),
+        failed=whole.total.groups["failed"],
+        failing=failing_routes(whole)[:MOST_ROUTES],
+        slowest=slowest_routes(whole)[:MOST_ROUTES],
+        routes=busiest_routes(whole)[:MOST_ROUTES],
         plans=plan_shares(by_plan),
         busiest=busiest,
-        failures=failures(totals),
+        failures=failures(whole.totals),
     )
 
 
-def merged(reports: Iterable[UsageReport]) -> tuple[Point, ...]:
-    """The sums of the points of several reports over one window."""
-    steps: dict[int, Counter[str]] = {}
-    for report in reports:
-        for point in report.points:
-            steps.setdefault(point.start_s, Counter()).update(point.counts)
-    return tuple(Point(start_s, counts) for start_s, counts in sorted(steps.items()))
-
-
-def added(counts: Iterable[Mapping[str, int]]) -> Mapping[str, int]:
-    """The sums of counts by outcome."""
-    total: Counter[str] = Counter()
-    for one in counts:
-        total.update(one)
-    return total
+def failing_routes(report: UsageReport) -> list[tuple[str, Sum]]:
+    """The routes with failed requests, the one with the largest share of them first."""
+    found = [(route, one) for route, one in report.routes.items() if one.groups["failed"]]
+    return sorted(found, key=lambda pair: (-pair[1].groups["failed"] / pair[1].requests, pair[0]))
 
 
 def plan_shares(by_plan: Mapping[str, UsageReport]) -> list[PlanShare]:

@@ -10,7 +10,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from gateway.admin.console import assets, charts, wording
 from gateway.admin.console.forms import has_limit_overrides
 from gateway.admin.context import MANAGEMENT, SESSION
+from gateway.domain.usage import STATUS_CLASSES
 from gateway.manage.views import rate_words, status_words
+from gateway.manage.words import bytes_words, seconds_words
 
 _templates: Final = Environment(
     loader=PackageLoader("gateway.admin.console"),
@@ -28,6 +30,7 @@ _templates.globals.update(
     right=charts.RIGHT,
     shapes=wording.SHAPES,
     share=wording.share,
+    status_classes=STATUS_CLASSES[1:],
     changed=wording.changes,
     has_limit_overrides=has_limit_overrides,
     status_words=status_words,
@@ -42,6 +45,8 @@ _templates.filters.update(
     sentence=wording.sentence,
     limit_text=wording.limit_text,
     rate=rate_words,
+    seconds=seconds_words,
+    bytes=bytes_words,
 )
 
 

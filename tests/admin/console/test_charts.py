@@ -8,7 +8,9 @@ from hypothesis import strategies as st
 
 from gateway.admin.console.charts import BOTTOM, LEFT, RIGHT, TOP, ceiling, chart, short
 from gateway.domain.usage import WINDOWS
-from gateway.manage.usage_reports import Point
+from gateway.manage.usage_sums import (
+    Point,
+)
 
 NOON = 1_782_907_200  # 2026-07-01 12:00 UTC
 OUTCOMES = ("admitted", "limited:plan", "refused:key_expired", "failed:upstream_timeout", "failed")

@@ -17,7 +17,10 @@ from gateway.domain.ports import StoreDown, UsageBatch
 from gateway.domain.usage import WINDOWS
 from gateway.domain.warnings import LimitWarning
 from gateway.manage.policy_changes import compare, summary
-from gateway.manage.usage_reports import Point, UsageReport
+from gateway.manage.usage_sums import (
+    Point,
+    UsageReport,
+)
 from gateway.policies.load import load
 from tests.kit.console import ANNA, Browser, Console, fill, now_us
 from tests.kit.policies import write_policies

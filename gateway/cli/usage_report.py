@@ -1,0 +1,94 @@
+"""`gateway usage`: the usage of all requests, of an account, a key or a route."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+
+import click
+
+from gateway.cli import keyforms
+from gateway.cli.store import StoreChoice, store_options, with_managed
+from gateway.cli.usage import read_choice, report_lines, span_options
+from gateway.domain.keys import KeyRecord
+from gateway.domain.usage import Window
+from gateway.manage.problems import NotThere
+from gateway.manage.usage_export import about_key, as_csv, rows
+from gateway.manage.usage_reports import UsageBook
+from gateway.manage.usage_sums import UsageReport, account_as_json, report_as_json
+from gateway.stores.managed import ManagedStores
+from gateway.stores.redis.address import StoreAddress
+
+#: Reports, each with its key; None: of all requests of a plan, whose name is beside it.
+_Parts = list[tuple[KeyRecord | None, str, UsageReport]]
+
+
+@click.command(epilog="Example: gateway usage --account acme --from 2026-07-01 --format csv")
+@click.option("--account", metavar="NAME", help="Only the keys of this account.")
+@click.option("--key", "key_id", metavar="ID", help="Only this key.")
+@click.option("--route", metavar="NAME", help="Only this route.")
+@span_options
+@store_options
+@keyforms.json_option
+def usage(
+    account: str | None,
+    key_id: str | None,
+    route: str | None,
+    store: StoreAddress | None,
+    data: Path,
+    as_json: bool,
+    **span: str | None,
+) -> None:
+    """Show requests by time, outcome and route, with latencies and bytes."""
+    if account is not None and key_id is not None:
+        raise click.UsageError("--account and --key: give one of them")
+    choice = read_choice(**span, as_json=as_json)
+
+    async def read(stores: ManagedStores) -> tuple[_Parts, UsageReport]:
+        now_us = stores.clock_us()
+        window = choice.span(now_us)
+        book = UsageBook(stores.usage, stores.keys, lambda: now_us)
+        parts = await _parts(book, stores, account, key_id, window)
+        if route is not None:
+            parts = [(record, plan, one.of_route(route)) for record, plan, one in parts]
+        return parts, book.added((one for _, _, one in parts), window)
+
+    parts, whole = with_managed(StoreChoice(store, data), read)
+    if choice.form == "csv":
+        table = [row for record, plan, one in parts for row in rows(one, _about(record, plan))]
+        click.echo(as_csv(table), nl=False)
+        return
+    keys = [(record, one) for record, _, one in parts if record is not None]
+    if choice.form == "json":
+        of = {"key": key_id, "route": route}
+        shown = report_as_json(whole) if account is None else account_as_json(account, keys, whole)
+        click.echo(json.dumps({**of, **shown}, indent=2))
+        return
+    click.echo("\n".join(report_lines(whole)))
+    if account is not None and whole.total.counts:
+        head = ("KEY", "NAME", "REQUESTS", "5xx")
+        busy = sorted(keys, key=lambda part: -part[1].total.requests)
+        lines = [
+            (key.id, key.name, f"{one.total.requests:,}", f"{one.total.statuses.get('5xx', 0):,}")
+            for key, one in busy
+            if one.total.counts
+        ]
+        click.echo("\n" + keyforms.as_table(head, lines))
+
+
+async def _parts(
+    book: UsageBook, stores: ManagedStores, account: str | None, key_id: str | None, window: Window
+) -> _Parts:
+    if account is not None:
+        return [(record, "", one) for record, one in await book.of_account(account, window)]
+    if key_id is not None:
+        record = await stores.keys.get(key_id)
+        if record is None:
+            raise NotThere(f"there is no key with the id {key_id}")
+        return [(record, "", await book.of_key(key_id, window))]
+    return [(None, plan, one) for plan, one in (await book.overview(window)).items()]
+
+
+def _about(record: KeyRecord | None, plan: str) -> Mapping[str, str]:
+    return {"plan": plan} if record is None else about_key(record)

@@ -1,0 +1,67 @@
+"""Usage as a table for spreadsheets and billing: one row for each step and route, also as CSV."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterable, Mapping
+from io import StringIO
+from typing import Final
+
+from gateway.domain.keys import KeyRecord
+from gateway.domain.latency import QUANTILES
+from gateway.domain.usage import STATUS_CLASSES
+from gateway.manage.usage_sums import GROUPS, UsageReport, milliseconds, moment
+
+Cell = str | int | float | None
+COLUMNS: Final = (
+    *("start", "account", "key_id", "key_name", "plan", "route", "requests"),
+    *GROUPS,
+    *(f"status_{name}" for name in STATUS_CLASSES),
+    *("bytes_in", "bytes_out"),
+    *(f"{name}_ms" for name in QUANTILES),
+)
+#: What a spreadsheet takes for the beginning of a formula, or strips before looking for one.
+_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
+
+
+def rows(report: UsageReport, about: Mapping[str, str]) -> list[dict[str, Cell]]:
+    """The rows of a report, by time and route. about: its account, key and plan, by column"""
+    found: list[dict[str, Cell]] = []
+    for (at_s, route), cell in sorted(report.cells.items(), key=lambda pair: pair[0]):
+        measures = cell.measures
+        row: dict[str, Cell] = dict.fromkeys(COLUMNS)
+        row |= {"start": moment(at_s), **about, "route": route, "requests": cell.requests}
+        row |= cell.groups
+        row |= {f"status_{name}": cell.statuses.get(name, 0) for name in STATUS_CLASSES}
+        if measures is not None:
+            row |= {"bytes_in": measures.bytes_in, "bytes_out": measures.bytes_out}
+            row |= {f"{name}_ms": milliseconds(cell.latency(name)) for name in QUANTILES}
+        found.append(row)
+    return found
+
+
+def about_key(record: KeyRecord) -> dict[str, str]:
+    """What the rows of a key are about."""
+    return {
+        "account": record.account,
+        "key_id": record.id,
+        "key_name": record.name,
+        "plan": record.plan,
+    }
+
+
+def as_csv(table: Iterable[Mapping[str, Cell]]) -> str:
+    """Rows as CSV (RFC 4180), with their names on the first line; unknown values are empty."""
+    text = StringIO()
+    writer = csv.writer(text)
+    writer.writerow(COLUMNS)
+    for row in table:
+        writer.writerow([_safe(row[name]) for name in COLUMNS])
+    return text.getvalue()
+
+
+def _safe(value: Cell) -> Cell:
+    """A text that a spreadsheet would execute gets an apostrophe, as OWASP advises."""
+    if isinstance(value, str) and value.lstrip(" ").startswith(_FORMULA):
+        return f"'{value}"
+    return value
