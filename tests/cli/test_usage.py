@@ -1,17 +1,23 @@
-"""`gateway keys usage`, as a user calls it."""
+"""`gateway keys usage` and `gateway usage`, as a user calls them."""
 
 from __future__ import annotations
 
 import asyncio
+import csv
 import json
 import time
+from datetime import UTC, datetime
+from io import StringIO
 
 import pytest
 from click.testing import CliRunner
 
 from gateway.cli import usage as module
 from gateway.cli.keys import keys
+from gateway.cli.usage_report import usage as all_usage
+from gateway.domain import latency
 from gateway.domain.ports import UsageBatch
+from gateway.domain.usage import Measures
 from gateway.stores.keys.store import RedisKeyStore
 from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clients import redis_client
@@ -107,6 +113,63 @@ def test_json(url):
     assert shown["requests"] == 1_240
     assert shown["routes"]["search"] == {"admitted": 9, "limited:search": 30}
     assert len(shown["points"]) == 84
+
+
+def run_all(url, *words):
+    environment = {"GATEWAY_STORE": url, "GATEWAY_DATA": None, "COLUMNS": "100"}
+    return CliRunner(env=environment).invoke(all_usage, words)
+
+
+def answered(url) -> None:
+    """The key was answered, today."""
+    counts, measures = {}, {}
+    for subject in (f"key:{KEY}", "plan:free"):
+        counts[subject, "api", "admitted:2xx"] = 7
+        counts[subject, "api", "failed:5xx"] = 1
+        counts[subject, "search", "admitted:4xx"] = 2
+        measures[subject, "api"] = Measures(0, 25_000, latency.count([0.05] * 8))
+
+    async def fill() -> None:
+        client = redis_client(parse_url(url))
+        minute_s = int(time.time()) // 60 * 60
+        await RedisUsageStore(client).add(UsageBatch("worker", 1, minute_s, counts, measures))
+        await client.aclose()
+
+    asyncio.run(fill())
+
+
+@pytest.mark.parametrize("choice", [(), ("--account", "acme"), ("--key", KEY)])
+def test_usage_of_all_an_account_and_a_key(url, choice):
+    """Each is the same here, by outcome and route, with statuses, latencies and bytes."""
+    answered(url)
+    done = run_all(url, *choice, "--window", "7d")
+    assert done.exit_code == 0, done.output
+    lines = [line.split() for line in done.stdout.splitlines()]
+    assert ["failed:5xx", "1", "10.0%"] in lines
+    assert ["api", "8", "7", "0", "0", "1"] in lines
+    (api,) = [line for line in lines if line[:5] == ["api", "7", "0", "0", "1"]]
+    assert api[-4:] == ["0", "B", "25", "kB"]
+    shown = json.loads(run_all(url, *choice, "--json").stdout)
+    assert (shown["requests"], shown["statuses"]["5xx"]) == (10, 1)
+    today = f"{datetime.now(UTC):%Y-%m-%d}"
+    table = run_all(url, *choice, "--route", "api", "--from", today, "--format", "csv").stdout
+    (row,) = csv.DictReader(StringIO(table))
+    assert (row["route"], row["requests"], row["status_5xx"]) == ("api", "8", "1")
+    assert row["bytes_out"] == "25000"
+
+
+def test_bad_ranges(url):
+    """A fault says what was found; options that exclude each other are bad usage."""
+    for words, found in (
+        (("--from", "1 July"), "from: found '1 July', expected a date such as 2026-07-01"),
+        (("--from", "2026-07-02", "--to", "2026-07-01"), "expected a date after from"),
+        (("--json", "--format", "csv"), "--json and --format csv differ"),
+        (("--account", "acme", "--key", KEY), "--account and --key: give one of them"),
+    ):
+        done = run_all(url, *words)
+        assert done.exit_code == 2
+        assert found in done.stderr
+    assert run_all(url, "--account", "nobody").exit_code == 1
 
 
 def test_bad_usage(url):

@@ -20,11 +20,12 @@ from gateway.stores.audit.store import RedisAuditStore
 from gateway.stores.keys.store import RedisKeyStore
 from gateway.stores.usage.store import RedisUsageStore
 from gateway.stores.warnings.store import RedisWarningStore
-from tests.end_to_end.conftest import Serve, add_key, build_key
+from tests.end_to_end.conftest import Serve, Site, add_key, build_key
 from tests.end_to_end.test_outage import number
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway, keys_command
 from tests.kit.redis_server import RedisServer
+from tests.kit.upstream import reply
 from tests.kit.usage_counts import Counts, logged, used
 from tests.kit.wire import Wire, bearer
 
@@ -134,6 +135,26 @@ async def test_usage_is_what_the_log_says(serve: Serve, rig: Rig) -> None:
         **{"refused:not_found": 2},
     }
     assert shown["routes"]["api"] == {"admitted": 20}
+
+
+async def test_statuses_and_bytes_of_answers(serve: Serve, rig: Rig, site: Site) -> None:
+    """An upstream's 5xx is a failure; bytes are those of the bodies, and each has a latency."""
+    gateway = await serve(*TWO, store=rig.server.url)
+    key = await rig.key()
+    for status, times in ((200, 3), (404, 2), (500, 1)):
+        site.upstream.script = reply(status, b"x" * status)
+        for _ in range(times):
+            answer = await gateway.fetch("/api/x", method="POST", body=b"12345", key=key)
+            assert answer.status == status
+    counts = await rig.agrees(gateway, 6)
+    outcomes = {outcome: number for (_, _, outcome), number in counts.items()}
+    assert outcomes == {"admitted:2xx": 3, "admitted:4xx": 2, "failed:5xx": 1}
+    shown = await keys_command(rig.server.url, "usage", rig.ids[0], "--window", "1h")
+    assert shown["groups"] == {"admitted": 5, "limited": 0, "refused": 0, "failed": 1}
+    assert shown["statuses"] == {"1xx": 0, "2xx": 3, "3xx": 0, "4xx": 2, "5xx": 1}
+    assert shown["measures"]["bytes_in"] == 30
+    assert shown["measures"]["bytes_out"] == 3 * 200 + 2 * 404 + 500
+    assert shown["measures"]["latency_ms"]["p50"] > 0
 
 
 @pytest.mark.parametrize("how", ["paused", "killed"])

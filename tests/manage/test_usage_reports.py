@@ -5,19 +5,24 @@ from __future__ import annotations
 import pytest
 
 from gateway.domain.keys import Account
+from gateway.domain.latency import count
 from gateway.domain.ports import CorruptRecord, UsageBatch
-from gateway.domain.usage import WINDOWS
-from gateway.manage.problems import Invalid, NotThere
+from gateway.domain.usage import STATUS_CLASSES, WINDOWS, Measures
+from gateway.manage.problems import Conflict, Invalid, NotThere
+from gateway.manage.usage_export import COLUMNS, as_csv, rows
 from gateway.manage.usage_reports import (
     Busy,
     UsageBook,
     busy_as_json,
+    read_span,
     read_window,
 )
 from gateway.manage.usage_sums import (
+    busiest_routes,
     group,
     grouped,
     report_as_json,
+    slowest_routes,
 )
 from gateway.stores.keys.memory import MemoryKeyStore
 from gateway.stores.usage.memory import MemoryUsageStore
@@ -70,7 +75,8 @@ async def test_a_report_adds_up(site, window):
     report = await site.book.of_key(KEY, window)
     assert report.window is window
     assert report.totals == {"admitted": 5, "limited:search": 2}
-    assert report.routes == {"api": {"admitted": 5}, "search": {"limited:search": 2}}
+    routes = {route: one.counts for route, one in report.routes.items()}
+    assert routes == {"api": {"admitted": 5}, "search": {"limited:search": 2}}
     assert report.points[-1].counts == {"admitted": 1, "limited:search": 2}
     assert report.points[0].counts == {"admitted": 4}
 
@@ -147,7 +153,19 @@ async def test_as_json(site):
     """A report and a busy key as the API shows them."""
     await site.usage.add(UsageBatch("w", 1, NOW_S + 17 * 60, {of_key(KEY): 3}))
     shown = report_as_json(await site.book.of_key(KEY, WINDOWS["1h"]))
-    points = shown.pop("points")
+    points, measures = shown.pop("points"), shown.pop("measures")
+    assert (shown.pop("from"), shown.pop("to")) == (
+        "2027-01-15T07:18:00Z",
+        "2027-01-15T08:18:00Z",
+    )
+    assert shown.pop("statuses") == dict.fromkeys(STATUS_CLASSES, 0)
+    assert measures == {
+        "from": "2027-01-15T00:00:00Z",
+        "to": "2027-01-16T00:00:00Z",
+        "bytes_in": None,
+        "bytes_out": None,
+        "latency_ms": {"p50": None, "p95": None, "p99": None},
+    }
     assert shown == {
         "window": "1h",
         "step_seconds": 60,
@@ -204,3 +222,105 @@ async def test_a_record_that_cannot_be_read_is_among_the_busiest(site, monkeypat
         Busy(other, "nightly", "acme", "", 2),
         Busy(gone, "", "", "", 1),
     )
+
+
+DAY_S = 86_400
+#: The midnight before NOW_S.
+TODAY_S = NOW_S - NOW_S % DAY_S
+
+
+async def measured(site, at_s=NOW_S, key_id=KEY, seconds=0.1):
+    """Three answers of a key, one of them a 5xx, and a refusal."""
+    counts, measures = {}, {}
+    for subject in (f"key:{key_id}", "plan:pro"):
+        counts[subject, "api", "admitted:2xx"] = 2
+        counts[subject, "api", "failed:5xx"] = 1
+        counts[subject, "search", "limited:plan"] = 1
+        measures[subject, "api"] = Measures(10, 2_000, count([seconds] * 3))
+    site.batches = getattr(site, "batches", 0) + 1
+    batch = UsageBatch("measured", site.batches, at_s, counts, measures)
+    await site.usage.add(batch)
+
+
+async def test_a_range_of_dates(site):
+    """From a day, included, to another one, excluded; with the measures of each day."""
+    for days in range(4):
+        await measured(site, TODAY_S - days * DAY_S)
+    window = read_span(None, "2027-01-13", "2027-01-15", NOW_S * 1_000_000)
+    report = await site.book.of_key(KEY, window)
+    assert [sum(point.counts.values()) for point in report.points] == [4, 4]
+    assert report.total.statuses == {"2xx": 4, "5xx": 2}
+    assert report.total.groups == {"admitted": 4, "limited": 2, "refused": 0, "failed": 2}
+    assert report.total.measures == Measures(20, 4_000, count([0.1] * 6))
+    assert report.measured_s == (TODAY_S - 2 * DAY_S, TODAY_S)
+    open_end = await site.book.of_key(KEY, read_span(None, "2027-01-15", None, NOW_S * 1_000_000))
+    assert [sum(point.counts.values()) for point in open_end.points] == [4]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ((None, "2027-13-01", None), "from: found '2027-13-01', expected a date"),
+        ((None, "20270101", None), "from: found '20270101', expected a date"),
+        ((None, "2027-01-01", "x" * 50), "to: found 'xxxxxxxxxxxx…', expected a date"),
+        ((None, "2027-01-02", "2027-01-02"), "to: found 2027-01-02, expected a date after from"),
+        ((None, "2028-01-02", None), "to: found tomorrow, expected a date after from"),
+        ((None, None, "2027-01-02"), "from: found nothing, with to, expected a date"),
+        (("7d", "2027-01-02", None), "window: found from or to as well"),
+        ((None, "2020-01-02", "2027-01-02"), "from: found 2020-01-02, expected at most 400 days"),
+        (("1y", None, None), "window: found '1y'"),
+    ],
+)
+def test_bad_ranges(given, words):
+    """Each fault says what was found and what was expected."""
+    with pytest.raises(Invalid) as raised:
+        read_span(*given, NOW_S * 1_000_000)
+    assert words in str(raised.value)
+
+
+async def test_the_usage_of_an_account(site):
+    """It is the sum of its keys, revoked ones too; another account's keys are not in it."""
+    await site.keys.add(plain_key("b" * 12, account="acme", status="revoked"))
+    await site.keys.add(plain_key("c" * 12, account="globex"))
+    for key_id in (KEY, "b" * 12, "c" * 12):
+        await measured(site, key_id=key_id)
+    window = WINDOWS["24h"]
+    parts = await site.book.of_account("acme", window)
+    assert {record.id for record, _ in parts} == {KEY, "b" * 12}
+    whole = site.book.added((one for _, one in parts), window)
+    assert whole.total.requests == 8
+    assert whole.routes["api"].measures == Measures(20, 4_000, count([0.1] * 6))
+    with pytest.raises(NotThere, match="initech"):
+        await site.book.of_account("initech", window)
+
+
+async def test_an_account_with_too_many_keys(site, monkeypatch):
+    """It is an error, and no sum of some of them."""
+    monkeypatch.setattr("gateway.manage.usage_reports.MOST_KEYS", 1)
+    await site.keys.add(plain_key("b" * 12, account="acme"))
+    with pytest.raises(Conflict, match="more than 1 keys"):
+        await site.book.of_account("acme", WINDOWS["1h"])
+
+
+async def test_routes_by_traffic_and_by_latency(site):
+    """The measures of all requests are those of whole hours."""
+    await measured(site)
+    whole = await site.book.of_all(WINDOWS["1h"])
+    assert [route for route, _ in busiest_routes(whole)] == ["api", "search"]
+    assert [route for route, _ in slowest_routes(whole)] == ["api"]
+    assert whole.routes["api"].latency("p95") == pytest.approx(0.1, rel=0.1)
+    assert whole.measured_s == (NOW_S - 3_600, NOW_S + 3_600)
+    assert whole.of_route("search").total.counts == {"limited:plan": 1}
+
+
+async def test_csv(site):
+    """A row for each step and route; unknown values are empty, and no text is a formula."""
+    await measured(site)
+    report = await site.book.of_key(KEY, read_span(None, "2027-01-15", None, NOW_S * 1_000_000))
+    about = {"account": "=1+1", "key_id": KEY, "key_name": ' @SUM("a")', "plan": "pro"}
+    head, first, second, end = as_csv(rows(report, about)).split("\r\n")
+    assert head == ",".join(COLUMNS)
+    begin = f'2027-01-15T00:00:00Z,\'=1+1,{KEY},"\' @SUM(""a"")",pro'
+    assert first == f"{begin},api,3,2,0,0,1,0,2,0,0,1,10,2000,100.0,100.0,100.0"
+    assert second == f"{begin},search,1,0,1,0,0,0,0,0,0,0,,,,,"
+    assert end == ""

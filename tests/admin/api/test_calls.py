@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +14,12 @@ import pytest
 
 from gateway.admin.api.operations import Operation
 from gateway.admin.api.routes import OPERATIONS, document
+from gateway.domain import latency
 from gateway.domain.limits import Check
 from gateway.domain.policy_files import hash_of
 from gateway.domain.policy_history import PolicyLoad
+from gateway.domain.ports import UsageBatch
+from gateway.domain.usage import Counted, Measured, Measures
 from gateway.policies.load import load
 from tests.kit.admin import AdminScene, Answer
 from tests.suites.warnings import warning
@@ -321,6 +326,35 @@ async def test_usage_of_a_key_is_shown(call: Caller) -> None:
     assert plans == {"free": 3, None: 1}
     (busy,) = (await call("GET", "/usage/busiest?count=1")).json["items"]
     assert (busy["id"], busy["name"], busy["requests"]) == (key["id"], "test", 5)
+
+
+async def test_usage_of_dates_and_of_an_account(call: Caller) -> None:
+    """The same numbers by key, account and route, as JSON and as CSV."""
+    key = await made(call, account="acme")
+    minute_s = int(time.time()) // 60 * 60
+    counts, measures = dict[Counted, int](), dict[Measured, Measures]()
+    for subject in (f"key:{key['id']}", "plan:free"):
+        counts[subject, "search", "admitted:2xx"] = 3
+        counts[subject, "search", "failed:5xx"] = 1
+        measures[subject, "search"] = Measures(7, 900, latency.count([0.05] * 4))
+    await call.scene.usage.add(UsageBatch("worker", 1, minute_s, counts, measures))
+    span = f"from={datetime.fromtimestamp(minute_s, UTC):%Y-%m-%d}"
+    for path in (f"/keys/{key['id']}/usage", "/accounts/acme/usage"):
+        shown = (await call("GET", f"{path}?{span}")).json
+        assert shown["window"] is None
+        assert (shown["requests"], shown["groups"]["failed"]) == (4, 1)
+        assert (shown["statuses"]["2xx"], shown["statuses"]["5xx"]) == (3, 1)
+        assert (shown["measures"]["bytes_in"], shown["measures"]["bytes_out"]) == (7, 900)
+        assert shown["measures"]["latency_ms"]["p95"] == pytest.approx(50, rel=0.1)
+    assert [one["id"] for one in shown["keys"]] == [key["id"]]
+    (route,) = (await call("GET", f"/usage/routes?{span}")).json["items"]
+    assert (route["route"], route["requests"], route["measures"]["bytes_out"]) == ("search", 4, 900)
+    for path in (f"/keys/{key['id']}/usage", "/accounts/acme/usage", "/usage", "/usage/routes"):
+        answer = await call("GET", f"{path}?{span}&format=csv")
+        assert answer.headers["Content-Type"].startswith("text/csv")
+    for query in ("to=2026-01-01", "from=2026-02-30", f"window=7d&{span}", "from=yesterday"):
+        assert (await call("GET", f"/accounts/acme/usage?{query}")).status == 422
+    assert (await call("GET", "/accounts/nobody/usage")).status == 404
 
 
 async def test_limits_are_shown_and_reset(call: Caller) -> None:

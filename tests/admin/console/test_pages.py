@@ -9,18 +9,18 @@ from unittest.mock import AsyncMock, patch
 
 import pytest
 
-from gateway.admin.console.overview_page import PlanShare, failures, merged, plan_shares
+from gateway.admin.console.overview_page import PlanShare, failures, plan_shares
+from gateway.domain import latency
 from gateway.domain.audit import Event, Trim, write_trim
+from gateway.domain.latency import quantile
 from gateway.domain.policy_files import hash_of
 from gateway.domain.policy_history import PolicyLoad
 from gateway.domain.ports import StoreDown, UsageBatch
-from gateway.domain.usage import WINDOWS
+from gateway.domain.usage import WINDOWS, Bucket, Counted, Measured, Measures
 from gateway.domain.warnings import LimitWarning
 from gateway.manage.policy_changes import compare, summary
-from gateway.manage.usage_sums import (
-    Point,
-    UsageReport,
-)
+from gateway.manage.usage_sums import UsageReport
+from gateway.manage.words import seconds_words
 from gateway.policies.load import load
 from tests.kit.console import ANNA, Browser, Console, fill, now_us
 from tests.kit.policies import write_policies
@@ -42,22 +42,13 @@ async def count(console: Console, counts: dict[tuple[str, str, str], int], numbe
 # -- overview --------------------------------------------------------------------------------------
 
 
-def report(name: str, *steps: dict[str, int]) -> UsageReport:
-    totals: dict[str, int] = {}
-    for step in steps:
-        for outcome, requests in step.items():
-            totals[outcome] = totals.get(outcome, 0) + requests
-    points = tuple(Point(60 * number, step) for number, step in enumerate(steps))
-    return UsageReport(WINDOWS["1h"], points, totals, {})
-
-
-def test_plans_are_added_up_step_by_step() -> None:
-    """The traffic of all plans is their sum, by outcome."""
-    reports = [report("a", {"admitted": 1}, {}), report("b", {"admitted": 2, "failed": 1}, {})]
-    assert [(point.start_s, dict(point.counts)) for point in merged(reports)] == [
-        (0, {"admitted": 3, "failed": 1}),
-        (60, {}),
-    ]
+def report(_name: str, totals: dict[str, int], measures: Measures | None = None) -> UsageReport:
+    """A report of one route and one step."""
+    found = UsageReport(WINDOWS["1h"], 0, 3_600, (0, 3_600))
+    counts = {("api", outcome): requests for outcome, requests in totals.items()}
+    bucket = Bucket(0, counts, {} if measures is None else {"api": measures})
+    found.count([bucket], with_measures=True)
+    return found
 
 
 def test_plans_are_listed_by_traffic() -> None:
@@ -580,3 +571,28 @@ async def test_a_text_that_is_no_unicode_hides_nothing(console: Console, anna: B
 async def test_an_empty_log_says_what_will_be_in_it(anna: Browser) -> None:
     """Before the first change, the page says what the log is for."""
     assert "No changes yet" in (await anna.get("/console/audit")).text
+
+
+async def test_statuses_latencies_and_bytes_are_shown(console: Console, anna: Browser) -> None:
+    """On the pages of a key and its account, by route; the overview has errors and slow routes."""
+    record = await console.key(account="acme")
+    minute_s = now_us() // 60_000_000 * 60
+    slow, fast = (
+        Measures(0, 2_400, latency.count([1.0] * 3)),
+        Measures(5, 310, latency.count([0.01])),
+    )
+    counts, measures = dict[Counted, int](), dict[Measured, Measures]()
+    for subject in (f"key:{record.id}", "plan:free"):
+        counts[subject, "report", "admitted:2xx"] = 2
+        counts[subject, "report", "failed:5xx"] = 1
+        counts[subject, "search", "admitted:4xx"] = 1
+        measures |= {(subject, "report"): slow, (subject, "search"): fast}
+    await console.stores.usage.add(UsageBatch("w", 1, minute_s, counts, measures))
+    for page in (f"/console/keys/{record.id}", "/console/accounts/acme", "/console"):
+        shown = (await anna.get(page)).text
+        assert "2.4 kB" in shown
+        assert "310 B" in shown
+        assert seconds_words(quantile(slow.latencies, 0.95)) in shown
+    assert "1 of 4 requests were answered with a 5xx: <strong>25.0 %</strong>" in shown
+    slowest = shown[shown.index("Slowest routes") : shown.index("Busiest routes")]
+    assert slowest.index(">report<") < slowest.index(">search<")

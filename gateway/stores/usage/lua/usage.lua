@@ -42,7 +42,7 @@ local MOST_COUNTS = 250000
 -- latencies each have some 200,000.
 local MOST_MEASURES = 200000
 -- How many bytes more than the sum has are appended to it, until all is added up.
-local MOST_APPENDED = 200
+local MOST_APPENDED = 500
 -- The finest closed text that has the measures: of days (keys); usage_add.lua sets it for plans.
 local measured_grain = 3
 local MINUTES = {1, 60, 1440}
