@@ -25,6 +25,7 @@ from gateway.domain.keys import KeyRecord
 from gateway.domain.policy import AdminProxy
 from gateway.domain.policy_history import PolicyLoad
 from gateway.domain.ports import AdminStore, UsageBatch
+from gateway.domain.usage import Measures
 from gateway.domain.warnings import LimitWarning
 from gateway.limiting.memory import MemoryLimiter
 from gateway.manage.audit_log import Actor
@@ -233,25 +234,34 @@ async def _use(console: Console, shares: Mapping[str, int], chance: random.Rando
     minute = now_us() // 60_000_000
     for number, back in enumerate([*range(29 * 1440, 1440, -240), *range(1440, -1, -5)]):
         counts: dict[tuple[str, str, str], int] = {}
+        measures: dict[tuple[str, str], Measures] = {}
         for key_id, share in shares.items():
             record = await console.keys.get(key_id)
             assert record is not None
             busy = round(share * (1.3 - abs((minute - back) % 1440 - 720) / 720))
             parts = {
-                ("api", "admitted"): busy + chance.randrange(8),
-                ("search", "admitted"): busy // 2 + chance.randrange(4),
+                ("api", "admitted:2xx"): busy + chance.randrange(8),
+                ("search", "admitted:2xx"): busy // 2 + chance.randrange(4),
                 ("search", "limited:search"): chance.randrange(1 + busy // 6),
                 ("api", "limited:plan"): chance.randrange(1 + busy // 20),
                 ("connectors", "refused:insufficient_scope"): chance.randrange(2 + busy // 30),
                 ("api", "failed:upstream_timeout"): chance.randrange(2),
+                ("search", "failed:5xx"): busy // 30,
             }
             for (route, outcome), requests in parts.items():
                 if requests:
                     counts[f"key:{key_id}", route, outcome] = requests
                     plan = f"plan:{record.plan}"
                     counts[plan, route, outcome] = counts.get((plan, route, outcome), 0) + requests
+                    if outcome == "admitted:2xx":
+                        bucket = 30 if route == "api" else 38
+                        one = Measures(0, 1_800 * requests, {bucket: requests})
+                        for subject in (f"key:{key_id}", plan):
+                            measures.setdefault((subject, route), Measures()).add(one)
         counts["plan:", "none", "refused:key_unknown"] = 1 + chance.randrange(5)
-        await console.stores.usage.add(UsageBatch("w", number + 1, (minute - back) * 60, counts))
+        await console.stores.usage.add(
+            UsageBatch("w", number + 1, (minute - back) * 60, counts, measures)
+        )
 
 
 async def _scrape(_accept: str) -> tuple[bytes, str]:
