@@ -12,6 +12,9 @@ ROOT = Path(__file__).parent.parent
 
 #: Modules without a twin, and the test module that covers each of them.
 TESTED_ELSEWHERE = {
+    "cli/usage_report.py": "cli/test_usage.py",
+    "manage/usage_export.py": "manage/test_usage_reports.py",
+    "manage/usage_sums.py": "manage/test_usage_reports.py",
     "__main__.py": "cli/test_main.py",
     "admin/api/account_operations.py": "admin/api/test_calls.py",
     "admin/api/audit_operations.py": "admin/api/test_calls.py",

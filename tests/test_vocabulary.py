@@ -111,6 +111,8 @@ OTHERS: Final = {
     "usage": {
         *("window", "step_seconds", "requests", "points", "start", "counts", "totals", "groups"),
         *("admitted", "limited", "refused", "failed", "routes", "plan"),
+        *("from", "to", "statuses", "1xx", "2xx", "3xx", "4xx", "5xx", "measures"),
+        *("bytes_in", "bytes_out", "latency_ms", "p50", "p95", "p99", "account", "keys", "route"),
     },
     "a warning": {"id", "time", "key_id", "plan", "limit", "level"},
     "policies": {
@@ -353,6 +355,7 @@ def outputs(shell: Shell) -> Iterator[tuple[str, Any]]:
     yield "keys suspend", shell.json("keys", "suspend", key_id)
     yield "keys resume", shell.json("keys", "resume", key_id)
     yield "keys usage", shell.json("keys", "usage", key_id)
+    yield "usage", shell.json("usage")
     yield "keys rotate", shell.json("keys", "rotate", key_id)
     yield "keys revoke", shell.json("keys", "revoke", key_id)
     yield "accounts set", shell.json("accounts", "set", "acme", "--service", "scm", *policies)
