@@ -220,7 +220,7 @@ FAULTS = [
     ("cli.serve", "from aiohttp import web", "whose home"),
     ("cli.demo_upstreams", "from aiohttp import web", "whose home"),
     ("app", "from gateway.__main__ import main", "not below it"),
-    ("admin.app", "import requests", "no home"),
+    ("admin.app", "import yarl", "no home"),
     ("errors", "import os.path", "only decides"),
     ("http1.head", "from asyncio import Protocol", "only decides"),
     ("domain.window", "if TYPE_CHECKING:\n    import time", "only decides"),

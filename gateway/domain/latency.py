@@ -28,11 +28,16 @@ LAST: Final = len(BOUNDS)
 QUANTILES: Final[Mapping[str, float]] = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
+def bucket_of(seconds: float) -> int:
+    """The number of the bucket of a latency."""
+    return bisect_left(BOUNDS, seconds)
+
+
 def count(seconds: Sequence[float]) -> dict[int, int]:
     """The sketch of these latencies. Of many in few buckets, each takes a tenth of a single one."""
     ordered, counts, start = sorted(seconds), dict[int, int](), 0
     while start < len(ordered):
-        number = bisect_left(BOUNDS, ordered[start])
+        number = bucket_of(ordered[start])
         end = bisect_right(ordered, BOUNDS[number], start) if number < LAST else len(ordered)
         counts[number] = end - start
         start = end

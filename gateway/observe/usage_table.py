@@ -124,15 +124,22 @@ class UsageTable:
             if table.tallies:
                 tally = table.tallies.pop()
                 outcomes, measured = tally.add_up()
-                for outcome, requests in outcomes.items():
-                    _add(counts, tally.key_id, tally.plan, tally.route, outcome, requests)
+                route = tally.route or "none"
                 for subject in _subjects(tally.key_id, tally.plan):
-                    where = subject, tally.route or "none"
-                    measures.setdefault(where, Measures()).add(measured)
+                    for outcome, requests in outcomes.items():
+                        counted = subject, route, outcome
+                        counts[counted] = counts.get(counted, 0) + requests
+                    known = measures.get((subject, route))
+                    if known is None:
+                        measures[subject, route] = measured.copy()
+                    else:
+                        known.add(measured)
             else:
                 (key_id, plan, route, refusal, detail), requests = table.counts.popitem()
                 outcome = outcome_of(decision_of(refusal), detail)
-                _add(counts, key_id, plan, route, outcome, requests)
+                for subject in _subjects(key_id, plan):
+                    counted = subject, route or "none", outcome
+                    counts[counted] = counts.get(counted, 0) + requests
         left = table.size * len(table) // before
         self._waiting -= table.size - left
         table.size = left
@@ -160,16 +167,8 @@ def decision_of(refusal: Refusal | None) -> str:
     return "refused" if refusal.blame == "client" else "failed"
 
 
-def _add(
-    counts: dict[Counted, int], key_id: str, plan: str, route: str, outcome: str, requests: int
-) -> None:
-    """Count requests for the key, if it is known, and for the plan."""
-    for subject in _subjects(key_id, plan):
-        counted = subject, route or "none", outcome
-        counts[counted] = counts.get(counted, 0) + requests
-
-
 def _subjects(key_id: str, plan: str) -> tuple[str, ...]:
+    """What a request is counted for: its key, if it is known, and its plan."""
     return (f"key:{key_id}", f"plan:{plan}") if key_id else (f"plan:{plan}",)
 
 

@@ -477,7 +477,8 @@ class Exchange(Request):
         self.bytes_out += len(payload)
         body = chunk(payload) if payload and self.framing == Framing.CHUNKED else payload
         self.conn.transport.write(reply.relayed(self, self.context, head, framing, body))
-        self.conn.relaying()
+        if reader is not None:  # else `complete` follows
+            self.conn.relaying()
 
     def _translated(self, head: ResponseHead, what: Translation) -> ResponseHead:
         assert self.upstream is not None

@@ -109,37 +109,43 @@ def _parts(request: Request, context: Context, why: Refusal) -> RefusalParts:
     name = ""
     if why.names:
         name = request.detail or answers.named(why, route, policy.bounds)
-    retry_s = answers.retry_after(why, route, request.decision)
+    # Most refusals have none: this saves a call.
+    retry_s = (
+        answers.retry_after(why, route, request.decision) if why.status in (429, 503) else None
+    )
     connection = (
         b""
         if request.keep and request.minor
         else answers.connection_field(request.keep, request.minor)
     )
-    allow, id_bytes, head_only = (
-        request.requested.allow,
-        len(request.request_id),
-        request.method == "HEAD",
-    )
+    requested = request.requested
     page = None if policy.error_pages is None else _page(request, policy.error_pages)
     if page is None or page[1] is None:
         start, rest, body_bytes = answers.refusal_frame(
             why,
             retry_s,
-            allow,
+            requested.allow,
             connection,
             name,
-            id_bytes,
+            len(request.request_id),
             policy.error_docs,
             route.json_rpc,
-            head_only,
+            request.method == "HEAD",
         )
     else:
         start, rest, body_bytes = answers.page_frame(
-            why, retry_s, allow, connection, name, id_bytes, head_only, page
+            why,
+            retry_s,
+            requested.allow,
+            connection,
+            name,
+            len(request.request_id),
+            request.method == "HEAD",
+            page,
         )
     if page is not None and page[2]:
         start += with_vary(_changed(request, b"", is_own=True), b"Accept")
-    elif request.requested.answers is not None:
+    elif requested.answers is not None:
         start += _changed(request, b"", is_own=True)
     # As `_date`, without its call, which would be 1 % of a 404.
     before = b"%b%b%bX-Request-Id: " % (

@@ -13,8 +13,8 @@ import dns.message
 import dns.name
 import pytest
 
-from gateway.domain.policy import Server
 from gateway.domain.targets import MOST_TARGETS
+from gateway.domain.upstreams import Server
 from gateway.proxy import name_server as module
 from gateway.proxy.name_server import MOST_RECORDS, NameServer, count_records, shortened
 from tests.kit.dns_server import ScriptedDns
