@@ -45,7 +45,8 @@ plan_option = click.option("--plan", help="A plan of the policies; default: the 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON, for scripts.")
 
 
-def _for_people(_ctx: click.Context, _option: click.Parameter, as_json: bool | None) -> bool:
+def prefers_json(as_json: bool | None) -> bool:
+    """Is JSON wanted, also if neither --json nor --text was given?"""
     return not terminal.is_terminal() if as_json is None else as_json
 
 
@@ -54,7 +55,7 @@ shown_option = click.option(
     "--json/--text",
     "as_json",
     default=None,
-    callback=_for_people,
+    callback=lambda _ctx, _option, as_json: prefers_json(as_json),
     help="Print JSON, or text for people. Default: text on a terminal, else JSON.",
 )
 

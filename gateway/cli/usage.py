@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 import click
 
@@ -44,10 +44,13 @@ def span_options(command: Command) -> Command:
     """--window, --from and --to, and the format; `read_choice` reads them."""
     for add in (
         click.option(
+            "--json/--text", "as_json", default=None, help="The same as --format json, or table."
+        ),
+        click.option(
             "--format",
             "form",
             type=click.Choice(("table", "json", "csv")),
-            help="csv: a row for each step and route.  [default: table]",
+            help="csv: a row for each step and route. Default: table on a terminal, else json.",
         ),
         click.option(
             "--to", "end", metavar="DATE", help="The day after the last one.  [default: tomorrow]"
@@ -65,7 +68,7 @@ def span_options(command: Command) -> Command:
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """What the options of `span_options` and --json say."""
+    """What the options of `span_options` say."""
 
     window: str | None
     start: str | None
@@ -78,24 +81,27 @@ class Choice:
 
 
 def read_choice(
-    window: str | None, start: str | None, end: str | None, form: str | None, as_json: bool
+    window: str | None,
+    start: str | None,
+    end: str | None,
+    form: str | None,
+    as_json: bool | None,
 ) -> Choice:
     """Raises UsageError for formats that differ."""
-    if as_json and form not in {None, "json"}:
-        raise click.UsageError(f"--json and --format {form} differ: give one of them")
-    return Choice(window, start, end, "json" if as_json else form or "table")
+    wanted = "json" if keyforms.prefers_json(as_json) else "table"
+    if form is not None and as_json is not None and form != wanted:
+        option = "--json" if as_json else "--text"
+        raise click.UsageError(f"{option} and --format {form} differ: give one of them")
+    return Choice(window, start, end, form or wanted)
 
 
 @click.command(epilog="Example: gateway keys usage 7h3k9m2p4q6r --window 7d")
 @click.argument("key_id", metavar="ID", callback=keyforms.read_key_id)
 @span_options
 @store_options
-@keyforms.json_option
-def usage(
-    key_id: str, store: StoreAddress | None, data: Path, as_json: bool, **span: str | None
-) -> None:
+def usage(key_id: str, store: StoreAddress | None, data: Path, **span: Any) -> None:
     """Show a key's requests by time, outcome and route, with latencies and bytes."""
-    choice = read_choice(**span, as_json=as_json)
+    choice = read_choice(**span)
 
     async def read(stores: ManagedStores) -> tuple[int, KeyRecord, int | None, UsageReport]:
         now_us = stores.clock_us()

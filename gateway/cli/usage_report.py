@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -30,20 +31,18 @@ _Parts = list[tuple[KeyRecord | None, str, UsageReport]]
 @click.option("--route", metavar="NAME", help="Only this route.")
 @span_options
 @store_options
-@keyforms.json_option
 def usage(
     account: str | None,
     key_id: str | None,
     route: str | None,
     store: StoreAddress | None,
     data: Path,
-    as_json: bool,
-    **span: str | None,
+    **span: Any,
 ) -> None:
     """Show requests by time, outcome and route, with latencies and bytes."""
     if account is not None and key_id is not None:
         raise click.UsageError("--account and --key: give one of them")
-    choice = read_choice(**span, as_json=as_json)
+    choice = read_choice(**span)
 
     async def read(stores: ManagedStores) -> tuple[_Parts, UsageReport]:
         now_us = stores.clock_us()

@@ -6,7 +6,7 @@ import asyncio
 import csv
 import json
 import time
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from io import StringIO
 
 import pytest
@@ -62,7 +62,7 @@ def count(url) -> None:
 
 def run(url, *words, columns="60", **options):
     environment = {"GATEWAY_STORE": url, "GATEWAY_DATA": None, "COLUMNS": columns}
-    return CliRunner(env=environment).invoke(keys, ["usage", *words], **options)
+    return CliRunner(env=environment).invoke(keys, ["usage", "--text", *words], **options)
 
 
 def test_a_key_that_was_never_used(url):
@@ -138,11 +138,18 @@ def answered(url) -> None:
     asyncio.run(fill())
 
 
+def test_what_is_piped_is_json(url):
+    """A terminal gets a table; a script that says nothing, JSON."""
+    answered(url)
+    assert json.loads(run_all(url).stdout)["requests"] == 10
+    assert run_all(url, "--text").stdout == run_all(url, "--format", "table").stdout
+
+
 @pytest.mark.parametrize("choice", [(), ("--account", "acme"), ("--key", KEY)])
 def test_usage_of_all_an_account_and_a_key(url, choice):
     """Each is the same here, by outcome and route, with statuses, latencies and bytes."""
     answered(url)
-    done = run_all(url, *choice, "--window", "7d")
+    done = run_all(url, *choice, "--window", "7d", "--text")
     assert done.exit_code == 0, done.output
     lines = [line.split() for line in done.stdout.splitlines()]
     assert ["failed:5xx", "1", "10.0%"] in lines
@@ -151,7 +158,7 @@ def test_usage_of_all_an_account_and_a_key(url, choice):
     assert api[-4:] == ["0", "B", "25", "kB"]
     shown = json.loads(run_all(url, *choice, "--json").stdout)
     assert (shown["requests"], shown["statuses"]["5xx"]) == (10, 1)
-    today = f"{datetime.now(UTC):%Y-%m-%d}"
+    today = f"{datetime.now(UTC) - timedelta(hours=1):%Y-%m-%d}"
     table = run_all(url, *choice, "--route", "api", "--from", today, "--format", "csv").stdout
     (row,) = csv.DictReader(StringIO(table))
     assert (row["route"], row["requests"], row["status_5xx"]) == ("api", "8", "1")
@@ -164,6 +171,7 @@ def test_bad_ranges(url):
         (("--from", "1 July"), "from: found '1 July', expected a date such as 2026-07-01"),
         (("--from", "2026-07-02", "--to", "2026-07-01"), "expected a date after from"),
         (("--json", "--format", "csv"), "--json and --format csv differ"),
+        (("--text", "--format", "json"), "--text and --format json differ"),
         (("--account", "acme", "--key", KEY), "--account and --key: give one of them"),
     ):
         done = run_all(url, *words)
