@@ -17,7 +17,7 @@ from gateway.domain.usage import Window
 from gateway.manage.problems import NotThere
 from gateway.manage.usage_export import about_key, as_csv, rows
 from gateway.manage.usage_reports import UsageBook
-from gateway.manage.usage_sums import UsageReport, account_as_json, report_as_json
+from gateway.manage.usage_sums import UsageReport, account_usage_as_json, report_as_json
 from gateway.stores.managed import ManagedStores
 from gateway.stores.redis.address import StoreAddress
 
@@ -61,7 +61,11 @@ def usage(
     keys = [(record, one) for record, _, one in parts if record is not None]
     if choice.form == "json":
         of = {"key": key_id, "route": route}
-        shown = report_as_json(whole) if account is None else account_as_json(account, keys, whole)
+        shown = (
+            report_as_json(whole)
+            if account is None
+            else account_usage_as_json(account, keys, whole)
+        )
         click.echo(json.dumps({**of, **shown}, indent=2))
         return
     click.echo("\n".join(report_lines(whole)))

@@ -125,9 +125,10 @@ class UsageBook:
     async def busiest(self, window: Window, count: int = 10) -> tuple[Busy, ...]:
         """The keys with the most requests, most first; the window's first bucket counts in full.
 
-        They are chosen among more candidates, by their exact numbers.
+        They are chosen among more candidates, by their exact numbers. None are known of days that
+        are longer ago than a month.
         """
-        grain = _BUSY_GRAINS[window.name]
+        grain = _BUSY_GRAINS.get(window.name, "day")
         start_s, end_s = _span(window, self._now_s())
         start_s = bucket_start(grain, start_s)
         noted = await self._usage.busiest(grain, start_s, end_s, _CHOICE * count)

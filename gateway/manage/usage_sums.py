@@ -199,7 +199,7 @@ def report_as_json(report: UsageReport) -> dict[str, object]:
     }
 
 
-def account_as_json(
+def account_usage_as_json(
     name: str, parts: Iterable[tuple[KeyRecord, UsageReport]], whole: UsageReport
 ) -> dict[str, object]:
     """The usage of an account. parts: of its keys; whole: their sum"""

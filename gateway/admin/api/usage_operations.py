@@ -12,7 +12,7 @@ from gateway.manage.usage_export import about_key, as_csv, rows
 from gateway.manage.usage_reports import busy_as_json, read_span, read_window
 from gateway.manage.usage_sums import (
     UsageReport,
-    account_as_json,
+    account_usage_as_json,
     busiest_routes,
     report_as_json,
     route_as_json,
@@ -55,7 +55,9 @@ async def _of_account(call: Call) -> Reply:
     book, window = call.management.usage, span_of(call)
     parts = await book.of_account(call.path["name"], window)
     return as_table(call, ((about_key(record), report) for record, report in parts)) or Reply(
-        account_as_json(call.path["name"], parts, book.added((one for _, one in parts), window))
+        account_usage_as_json(
+            call.path["name"], parts, book.added((one for _, one in parts), window)
+        )
     )
 
 

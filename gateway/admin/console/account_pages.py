@@ -10,9 +10,10 @@ from aiohttp import web
 
 from gateway.admin.console import forms
 from gateway.admin.console.charts import chart
-from gateway.admin.console.gate import management_of, typed, window_of
+from gateway.admin.console.gate import management_of, typed
 from gateway.admin.console.key_pages import plan_names
 from gateway.admin.console.render import page
+from gateway.admin.console.usage_span import file_of, span_of
 from gateway.admin.console.wording import CHANGED, WINDOWS
 from gateway.admin.context import actor_of
 from gateway.domain.keys import Account
@@ -23,7 +24,8 @@ from gateway.manage.account_removal import remove_account
 from gateway.manage.accounts import AccountView
 from gateway.manage.management import Management
 from gateway.manage.problems import Changed, Conflict, Fault, Invalid, NotThere
-from gateway.manage.usage_sums import UsageReport, busiest_routes
+from gateway.manage.usage_export import about_key
+from gateway.manage.usage_sums import UsageReport, account_usage_as_json, busiest_routes
 from gateway.manage.views import account_as_json, version_of
 
 _NAME_WORDS = (
@@ -52,8 +54,10 @@ async def show_all(request: web.Request) -> web.StreamResponse:
 
 
 async def ask(request: web.Request) -> web.StreamResponse:
-    """The form of an account; an empty one if it does not exist yet."""
+    """The form of an account; an empty one if it does not exist yet. Or its usage, as a file."""
     account = await _maybe_account(request)
+    if file := await _file(request):
+        return file
     fields = forms.of_account(account) if account else {}
     return await _form(request, account, {**fields, "version": _version(account)})
 
@@ -149,8 +153,8 @@ async def _form(
 ) -> web.StreamResponse:
     management, name = management_of(request), request.match_info["name"]
     found = await management.keys.page(KeyFilter(account=name))
-    window = window_of(request)
-    usage, too_many = await _usage(management, name, window)
+    span = span_of(request)
+    usage, too_many = await _usage(management, name, span.window)
     own = account.limits if account else ()
     limits = forms.limit_names(management.policies.loaded().policy, own)
     shown = (*forms.ACCOUNT_FIELDS, *(f"{forms.LIMIT}{name}" for name in limits))
@@ -163,11 +167,11 @@ async def _form(
         is_new=account is None,
         keys=found.keys,
         more_keys=found.next is not None,
-        window=window,
+        span=span,
         windows=WINDOWS,
         report=usage,
         routes=busiest_routes(usage) if usage else [],
-        chart=chart("usage", window, usage.points) if usage else None,
+        chart=chart("usage", span.window, usage.points) if usage else None,
         too_many=too_many,
         effective=await management.limits.of_account(name),
         form=forms.form(fields, faults, shown),
@@ -175,6 +179,18 @@ async def _form(
         plans=plan_names(management),
         limits=limits,
     )
+
+
+async def _file(request: web.Request) -> web.Response | None:
+    """The usage of the account, if a file of it is asked for."""
+    if "format" not in request.query:
+        return None
+    book, name = management_of(request).usage, request.match_info["name"]
+    window = span_of(request).window
+    parts = await book.of_account(name, window)
+    whole = book.added((one for _, one in parts), window)
+    about = ((about_key(record), one) for record, one in parts)
+    return file_of(request, about, lambda: account_usage_as_json(name, parts, whole))
 
 
 async def _usage(

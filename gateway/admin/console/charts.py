@@ -90,10 +90,12 @@ def chart(name: str, window: Window, points: Sequence[Point]) -> Chart:
         for index, (point, step) in enumerate(zip(points, steps, strict=True))
     )
     totals = {group: sum(step.get(group, 0) for step in steps) for group in GROUPS}
+    # For a range of dates, some six labels.
+    labels_s = _LABELS_S.get(window.name) or max(1, window.span_s // 518_400) * 86_400
     times = tuple(
         Tick(LEFT + (index + 0.5) * slot, _label(point.start_s, window))
         for index, point in enumerate(points)
-        if point.start_s % _LABELS_S[window.name] == 0
+        if point.start_s % labels_s == 0
     )
     amounts = tuple(Tick(_y(part, most), short(part)) for part in (0, most // 2, most))
     return Chart(name, bars, times, amounts, totals)

@@ -24,7 +24,6 @@ from gateway.admin.guard import MOST_BODY_BYTES, spelled
 from gateway.admin.refusals import NO_STORE, Refused
 from gateway.admin.request_id import request_id_of
 from gateway.domain.ports import CorruptRecord, StoreDown
-from gateway.domain.usage import WINDOWS, Window
 from gateway.manage.management import Management
 from gateway.manage.problems import Changed, Conflict, Invalid, NotThere, Problem
 
@@ -49,7 +48,6 @@ _STATUS: Final[Mapping[type[Problem], int]] = {
     Changed: 412,
 }
 _STORE_DOWN: Final = "The store cannot be reached. Nothing was changed; try again shortly."
-_DEFAULT: Final = "24h"
 _TITLES: Final = {
     400: "Invalid request",
     403: "Form rejected",
@@ -79,11 +77,6 @@ def local_path(text: str) -> str:
     """The path to go to after signing in: always a page of the console."""
     is_ours = re.fullmatch(r"/console(?:[/?][\w./?=&%:+-]*)?", text, re.ASCII)
     return text if is_ours and not text.startswith("/console/sign-") else "/console"
-
-
-def window_of(request: web.Request) -> Window:
-    """The window in ?window=; by default, or if it is unknown, a day."""
-    return WINDOWS.get(request.query.get("window", _DEFAULT), WINDOWS[_DEFAULT])
 
 
 @web.middleware

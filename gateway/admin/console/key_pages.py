@@ -10,15 +10,17 @@ from aiohttp import web
 
 from gateway.admin.console.charts import chart
 from gateway.admin.console.forms import Form
-from gateway.admin.console.gate import management_of, typed, window_of
+from gateway.admin.console.gate import management_of, typed
 from gateway.admin.console.render import page
+from gateway.admin.console.usage_span import file_of, span_of
 from gateway.admin.console.wording import WINDOWS
 from gateway.admin.context import actor_of
 from gateway.domain.key_format import looks_like_key, parse
 from gateway.domain.keys import KeyRecord
 from gateway.domain.ports import KeyFilter
 from gateway.manage.management import Management
-from gateway.manage.usage_sums import busiest_routes
+from gateway.manage.usage_export import about_key
+from gateway.manage.usage_sums import busiest_routes, report_as_json
 
 STATUSES: Final = ("valid", "suspended", "expired", "revoked")
 _FILTERS: Final = ("text", "status", "plan", "account", "environment")
@@ -58,8 +60,11 @@ async def show(request: web.Request) -> web.StreamResponse:
     management = management_of(request)
     key_id = request.match_info["key_id"]
     view = await management.keys.get(key_id)
-    window = window_of(request)
-    report = await management.usage.of_key(key_id, window)
+    span = span_of(request)
+    report = await management.usage.of_key(key_id, span.window)
+    parts = [(about_key(view.record), report)]
+    if file := file_of(request, parts, lambda: report_as_json(report)):
+        return file
     log = await management.audit.page(None, _ENTRIES, subject=f"key:{key_id}")
     return page(
         request,
@@ -68,9 +73,9 @@ async def show(request: web.Request) -> web.StreamResponse:
         plan=view.plan,
         used_us=view.used_us,
         limits=await management.limits.now(key_id),
-        window=window,
+        span=span,
         windows=WINDOWS,
-        chart=chart("usage", window, report.points),
+        chart=chart("usage", span.window, report.points),
         report=report,
         routes=busiest_routes(report),
         outcomes=sorted(report.totals.items(), key=lambda row: (-row[1], row[0])),

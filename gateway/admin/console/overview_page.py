@@ -9,15 +9,18 @@ from typing import Final
 from aiohttp import web
 
 from gateway.admin.console.charts import chart
-from gateway.admin.console.gate import management_of, window_of
+from gateway.admin.console.gate import management_of
 from gateway.admin.console.render import page
+from gateway.admin.console.usage_span import file_of, span_of
 from gateway.admin.console.wording import GROUPS, WINDOWS
+from gateway.domain.usage import BUSY_KEPT_S
 from gateway.manage.usage_sums import (
     Sum,
     UsageReport,
     busiest_routes,
     group,
     grouped,
+    report_as_json,
     slowest_routes,
 )
 
@@ -36,17 +39,19 @@ class PlanShare:
 
 async def show(request: web.Request) -> web.StreamResponse:
     management = management_of(request)
-    window = window_of(request)
+    span = span_of(request)
+    window = span.window
     by_plan = await management.usage.overview(window)
-    busiest = await management.usage.busiest(window)
     whole = management.usage.added(by_plan.values(), window)
-    drawn = chart("traffic", window, whole.points)
+    parts = (({"plan": plan}, report) for plan, report in by_plan.items())
+    if file := file_of(request, parts, lambda: report_as_json(whole)):
+        return file
     return page(
         request,
         "overview",
-        window=window,
+        span=span,
         windows=WINDOWS,
-        chart=drawn,
+        chart=chart("traffic", window, whole.points),
         report=whole,
         requests=whole.total.requests,
         errors=whole.total.statuses.get("5xx", 0),
@@ -55,7 +60,8 @@ async def show(request: web.Request) -> web.StreamResponse:
         slowest=slowest_routes(whole)[:MOST_ROUTES],
         routes=busiest_routes(whole)[:MOST_ROUTES],
         plans=plan_shares(by_plan),
-        busiest=busiest,
+        busiest=await management.usage.busiest(window),
+        is_long=window.span_s > BUSY_KEPT_S["day"],
         failures=failures(whole.totals),
     )
 

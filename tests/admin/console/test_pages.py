@@ -28,10 +28,10 @@ from tests.kit.policies import write_policies
 HOSTILE = """<script>alert(1)</script>'"><img src=x onerror=alert(1)>"""
 
 
-def text_of(html: str) -> str:
+def text_of(page: str) -> str:
     """The text of a page: without tags, and with single blanks."""
-    html = re.sub(r"(?s)<(script|style).*?</\\1>|<[^>]+>", " ", html)
-    return re.sub(r"\s+", " ", html)
+    page = re.sub(r"(?s)<(script|style).*?</\\1>|<[^>]+>", " ", page)
+    return re.sub(r"\s+", " ", page)
 
 
 async def count(console: Console, counts: dict[tuple[str, str, str], int], number: int = 1) -> None:
