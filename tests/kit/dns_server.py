@@ -14,6 +14,7 @@ import dns.rdatatype
 import dns.rrset
 
 from gateway.proxy.resolver import Resolver
+from tests.kit.ports import free_port
 
 
 class ScriptedDns:
@@ -35,7 +36,7 @@ class ScriptedDns:
     async def __aenter__(self) -> ScriptedDns:
         loop = asyncio.get_running_loop()
         self._transport, _ = await loop.create_datagram_endpoint(
-            lambda: _Protocol(self), local_addr=("127.0.0.1", 0)
+            lambda: _Protocol(self), local_addr=("127.0.0.1", free_port())
         )
         self.port = self._transport.get_extra_info("sockname")[1]
         return self

@@ -18,6 +18,7 @@ from gateway.domain.upstreams import Server
 from gateway.proxy import name_server as module
 from gateway.proxy.name_server import MOST_RECORDS, NameServer, count_records, shortened
 from tests.kit.dns_server import ScriptedDns
+from tests.kit.listening import Served
 
 QUERY = dns.message.make_query("api.test", "A")
 
@@ -58,10 +59,8 @@ class Long(ScriptedDns):
             self.asked.append((name, dns.rdatatype.to_text(question.rdtype)))
             answer = self.answer_by_tcp(data)
             writer.write(struct.pack("!H", len(answer)) + answer)
-            await writer.drain()
-            writer.close()
 
-        async with self, await asyncio.start_server(by_tcp, "127.0.0.1", self.port):
+        async with self, Served(by_tcp, port=self.port):
             yield
 
 
