@@ -14,12 +14,8 @@ from gateway.proxy.request import Request, variables
 
 def request_head(request: Request, server: Server) -> bytes:
     """The head, its empty line included, for one of the upstream's servers."""
-    fields, client, grant, requested = (
-        request.fields,
-        request.client,
-        request.grant,
-        request.requested,
-    )
+    fields, client, grant = request.fields, request.client, request.grant
+    requested = request.requested
     forward = fields.forward
     if client.is_trusted:
         described, asked = client.forwarded_lines(fields), b""
@@ -33,6 +29,12 @@ def request_head(request: Request, server: Server) -> bytes:
     if server.asked or not fields.host:
         forward = _with_host(forward, fields, server)
     line = requested.forward_line
+    if fields.bare:
+        framing = b""
+    elif fields.length is not None:
+        framing = b"Content-Length: %d\r\n" % fields.length
+    else:
+        framing = _framing(request, fields)
     return b"%b%b%b%b%b%bX-Request-Id: %b\r\n%b\r\n" % (
         line if not server.path else _below(server.path, line),
         forward,
@@ -41,7 +43,7 @@ def request_head(request: Request, server: Server) -> bytes:
         asked,
         b"" if grant is None else grant.identity,
         request.request_id,
-        b"" if fields.bare else _framing(request, fields),
+        framing,
     )
 
 
@@ -61,12 +63,10 @@ def _with_host(lines: bytes, fields: Fields, server: Server) -> bytes:
 
 
 def _framing(request: Request, fields: Fields) -> bytes:
-    """The lines of a body or of a WebSocket handshake."""
+    """The lines of a body without a length, or of a WebSocket handshake, which has no body."""
     if fields.websocket is not None and (key := request.websocket_key):
         return handshake_lines(key)
-    if fields.chunked:
-        return b"Transfer-Encoding: chunked\r\n"
-    return b"" if fields.length is None else b"Content-Length: %d\r\n" % fields.length
+    return b"Transfer-Encoding: chunked\r\n" if fields.chunked else b""
 
 
 def _authorization(fields: Fields) -> bytes:
