@@ -25,6 +25,8 @@ END_S = 30
 
 
 def main(folder: Path) -> None:
+    # Programs that a shell starts in the background ignore it, and so would make.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     # Ctrl-C at a terminal reaches all processes, and make is ended by SIGINT.
     run(folder, lambda demo: os.killpg(demo.pid, signal.SIGINT), -signal.SIGINT)
     # If only the gateway gets it, make exits with the gateway's status.
