@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any, Final, TypeVar
 
 _log = logging.getLogger(__name__)
@@ -30,13 +30,33 @@ def spawn(coro: Coroutine[Any, Any, _Result], name: str) -> asyncio.Task[_Result
 
 def keep_running(stack: AsyncExitStack, coro: Coroutine[Any, Any, None], name: str) -> None:
     """Run a coroutine as a task that is cancelled when the stack is closed."""
-    task = spawn(coro, name)
+    stack.push_async_callback(end, spawn(coro, name))
 
-    async def end() -> None:
+
+async def end(*tasks: asyncio.Task[Any] | None) -> None:
+    """Cancel tasks, and return when they have ended. None: never started."""
+    started = [task for task in tasks if task is not None]
+    for task in started:
         task.cancel()
-        await asyncio.wait([task])
+    if started:
+        await asyncio.wait(started)
 
-    stack.push_async_callback(end)
+
+@asynccontextmanager
+async def cancellable() -> AsyncIterator[None]:
+    """Raise CancelledError where the code inside has lost a cancellation.
+
+    `asyncio.wait_for`, which redis-py and dnspython use, loses one that arrives together with the
+    result in Python 3.11. A task that is cancelled then goes on, and `end` waits for ever.
+    """
+    task = asyncio.current_task()
+    assert task is not None
+    before = task.cancelling()
+    try:
+        yield
+    finally:
+        if task.cancelling() > before:
+            raise asyncio.CancelledError
 
 
 def _ended(task: asyncio.Task[Any]) -> None:

@@ -6,11 +6,12 @@ import asyncio
 import gc
 import logging
 import weakref
+from contextlib import suppress
 
 import pytest
 
 from gateway import tasks
-from gateway.tasks import spawn
+from gateway.tasks import cancellable, spawn
 
 
 async def test_a_task_has_its_result_and_name() -> None:
@@ -87,3 +88,77 @@ async def test_an_ended_task_is_released() -> None:
     ended[2].cancel()
     await asyncio.gather(*ended, return_exceptions=True)
     assert not tasks._running & set(ended)
+
+
+async def test_ended_tasks_have_ended() -> None:
+    """`end` cancels each task and waits until it has cleaned up; nothing was started: no wait."""
+    cleaned = []
+
+    async def work(name: str) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await asyncio.sleep(0)
+            cleaned.append(name)
+
+    working = [spawn(work(name), name) for name in ("a", "b")]
+    await asyncio.sleep(0)
+    await tasks.end(*working, None)
+    assert cleaned == ["a", "b"]
+    assert all(task.cancelled() for task in working)
+    await tasks.end()
+    await tasks.end(None)
+
+
+async def _losing() -> None:
+    """Lose a cancellation, as `asyncio.wait_for` does in Python 3.11."""
+    with suppress(asyncio.CancelledError):
+        await asyncio.Event().wait()
+
+
+async def test_a_lost_cancellation_is_raised_again() -> None:
+    """A task that is cancelled in such code ends there, whatever it had to do next."""
+
+    @cancellable()
+    async def work() -> None:
+        await _losing()
+
+    went_on = []
+
+    async def run() -> None:
+        await work()
+        went_on.append(True)
+
+    task = spawn(run(), "losing")
+    await asyncio.sleep(0)
+    await tasks.end(task)
+    assert task.cancelled()
+    assert went_on == []
+
+
+async def test_what_is_done_after_a_cancellation_is_not_cancelled_by_it() -> None:
+    """A cancelled task can still clean up with code that is marked so."""
+    cleaned = []
+
+    @cancellable()
+    async def clean() -> None:
+        await asyncio.sleep(0)
+        cleaned.append(True)
+
+    async def work() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            await clean()
+
+    task = spawn(work(), "cleaning")
+    await asyncio.sleep(0)
+    await tasks.end(task)
+    assert cleaned == [True]
+
+
+async def test_a_lost_deadline_is_raised_again() -> None:
+    """The cancellation of `asyncio.timeout` is not lost either."""
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01), cancellable():
+            await _losing()

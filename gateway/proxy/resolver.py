@@ -20,6 +20,7 @@ from ipaddress import ip_address
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from gateway import tasks
 from gateway.domain.targets import MOST_TARGETS, Answer, Target, is_one_place, targets_of
 from gateway.domain.upstreams import Server
 from gateway.files import read_regular
@@ -139,6 +140,7 @@ class Resolver:
                 raise failure
         return found
 
+    @tasks.cancellable()
     async def records(self, name: str, kind: str) -> dns.resolver.Answer | None:
         """The records of one type; None: there are none. Raises OSError."""
         # Most upstreams are addresses or in the hosts file: they do without these imports of 6 MB.

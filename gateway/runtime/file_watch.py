@@ -57,7 +57,8 @@ class FileWatch(Generic[_Read]):
         """Watch until cancelled."""
         while True:
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._requested.wait(), self._interval_s)
+                async with asyncio.timeout(self._interval_s):
+                    await self._requested.wait()
             await self.look()
 
     def read_now(self) -> None:

@@ -90,8 +90,7 @@ class TakeOverServer:
             with suppress(FileNotFoundError):
                 if self._path.lstat().st_ino == self._file:
                     self._path.unlink()
-            accepting.cancel()
-            await asyncio.wait([accepting])
+            await tasks.end(accepting)
             listening.close()
 
     async def _accept(self, listening: socket.socket) -> None:

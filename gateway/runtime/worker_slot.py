@@ -231,7 +231,8 @@ class WorkerSlot:
             when = f"in {delay_s:g} s" if delay_s else "now"
             log.error("worker %d (pid %d) %s; restarting %s", self.index, pid, words, when)
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._ending.wait(), delay_s)
+                async with asyncio.timeout(delay_s):
+                    await self._ending.wait()
                 return
             self.restarts += 1
         self._started.cancel()

@@ -15,7 +15,7 @@ from typing import Final
 from gateway.domain.audit import Cut, Entry, Trim, chained, cut_of, write_trim
 from gateway.domain.policy import AuditSettings
 from gateway.domain.ports import AuditStore, StoreDown
-from gateway.tasks import spawn
+from gateway.tasks import end, spawn
 
 log = logging.getLogger("gateway")
 
@@ -54,9 +54,7 @@ class AuditTrimmer:
 
     async def stop(self) -> None:
         """Stop trimming; harmless when repeated."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await end(self._task)
 
     async def trim(self) -> Trim | None:
         """Drop what is due, MOST_DROPPED at most; None: nothing was due. Raises StoreDown."""

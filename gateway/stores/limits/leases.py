@@ -26,7 +26,7 @@ from typing import Any, Final, Protocol
 from gateway.domain.limits import LEASE_US, Check, Decision
 from gateway.domain.ports import Limiter
 from gateway.stores.redis.connection import command
-from gateway.tasks import spawn
+from gateway.tasks import end, spawn
 
 Done = Callable[[Decision | None], None]
 #: Sends a command about the counter of this name, and calls back with the reply.
@@ -178,9 +178,7 @@ class LeaseKeeper:
 
     async def stop(self) -> None:
         """Stop renewing, and release all leases."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await end(self._task)
         for name, held in self._held.items():
             self._release(name, held.numbers)
         self._held.clear()

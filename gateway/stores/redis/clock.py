@@ -19,7 +19,7 @@ from typing import Final
 
 from gateway.domain.ports import StoreDown
 from gateway.stores.redis.connection import command
-from gateway.tasks import spawn
+from gateway.tasks import end, spawn
 
 TIME: Final = command("TIME")
 #: Later times are invalid. Until then, the year 2112, limits are exact in microseconds.
@@ -79,7 +79,6 @@ class ClockKeeper:
         self._clock = clock
         self._ask = ask
         self._task: asyncio.Task[None] | None = None
-        self._is_stopped = False
 
     async def sync(self) -> None:
         """Read the store's time now. Raises StoreDown."""
@@ -94,19 +93,13 @@ class ClockKeeper:
 
     async def stop(self) -> None:
         """Stop reading it; harmless when repeated."""
-        self._is_stopped = True
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await end(self._task)
 
     async def _run(self) -> None:
-        # redis-py uses `asyncio.wait_for`, which in Python 3.11 loses a cancellation that arrives
-        # together with the result.
-        while not self._is_stopped:
+        while True:
             with suppress(StoreDown):
                 await self.sync()
-            if not self._is_stopped:
-                await asyncio.sleep(REFRESH_S)
+            await asyncio.sleep(REFRESH_S)
 
 
 def _read_time(reply: object) -> int | None:

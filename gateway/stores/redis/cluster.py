@@ -29,7 +29,7 @@ from gateway.domain.ports import StoreDown
 from gateway.stores.redis.address import StoreAddress
 from gateway.stores.redis.connection import Done, StoreConnection, command
 from gateway.stores.redis.topology import MOST_MASTERS, SLOTS, Node, read_node, read_owners
-from gateway.tasks import spawn
+from gateway.tasks import end, spawn
 
 _ASKING: Final = command("ASKING")
 #: How often the owners are read: normally, and while a node is down or a slot has just moved.
@@ -122,9 +122,7 @@ class ClusterNodes:
     async def stop(self) -> None:
         """Disconnect, and do not reconnect; harmless when repeated."""
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        await end(task)
         members, self._members = self._members, {}
         await asyncio.gather(*(member.link.stop() for member in members.values()))
 

@@ -28,7 +28,7 @@ from gateway.domain.ports import StoreDown
 from gateway.stores.redis.address import StoreAddress, ssl_context
 from gateway.stores.redis.reply_bounds import MOST_REPLY_BYTES, ReplyBounds
 from gateway.stores.redis.topology import locate
-from gateway.tasks import spawn
+from gateway.tasks import end, spawn
 
 #: Gets a reply as hiredis reads it (bytes, int, list, None, a ReplyError for an error reply), or
 #: StoreDown where there is none.
@@ -244,9 +244,7 @@ class StoreConnection:
     async def stop(self) -> None:
         """Disconnect, and do not reconnect; harmless when repeated."""
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        await end(task)
 
     async def wait_up(self) -> None:
         """Return once connected."""

@@ -19,6 +19,7 @@ from redis.exceptions import RedisClusterException, RedisError
 
 from gateway.domain.ports import StoreDown, WrongType
 from gateway.observe.log_throttle import LogThrottle
+from gateway.tasks import cancellable
 
 log = logging.getLogger("gateway")
 
@@ -37,7 +38,8 @@ _MISREAD: Final = (TypeError, ValueError, AttributeError, LookupError)
 async def translated() -> AsyncIterator[None]:
     """Translate the errors of commands to the store. The messages never contain values."""
     try:
-        yield
+        async with cancellable():
+            yield
     except (RedisError, RedisClusterException, OSError) as error:
         raise StoreDown(f"the store is unavailable: {error}") from error
     except _MISREAD as error:

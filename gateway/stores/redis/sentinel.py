@@ -16,7 +16,7 @@ from typing import Final
 from gateway.domain.ports import StoreDown
 from gateway.stores.redis.address import StoreAddress
 from gateway.stores.redis.topology import Node, read_master
-from gateway.tasks import spawn
+from gateway.tasks import end, spawn
 
 _EVERY_S: Final = 0.5
 
@@ -49,9 +49,7 @@ class MasterWatch:
     async def stop(self) -> None:
         """Stop watching; harmless when repeated."""
         task, self._task = self._task, None
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task])
+        await end(task)
 
     async def _run(self) -> None:
         while True:

@@ -22,7 +22,7 @@ from gateway.domain.ports import StoreDown
 from gateway.stores.names import KEYS_SLOT
 from gateway.stores.redis.address import StoreAddress
 from gateway.stores.redis.clients import bounded, client_options, sentinel_client
-from gateway.tasks import spawn
+from gateway.tasks import cancellable, spawn
 
 #: After this, the next server is asked.
 _TIMEOUT_S: Final = 0.5
@@ -33,22 +33,6 @@ SLOTS: Final = 16_384
 MOST_MASTERS: Final = 1_000
 #: Host and port of a server.
 Node = tuple[str, int]
-
-
-@asynccontextmanager
-async def _cancellable() -> AsyncIterator[None]:
-    """Raise CancelledError where redis-py has lost a cancellation.
-
-    It uses `asyncio.wait_for`, which in Python 3.11 loses a cancellation that arrives together with
-    the result. Stopping a connection would then never end.
-    """
-    task = asyncio.current_task()
-    assert task is not None
-    try:
-        yield
-    finally:
-        if task.cancelling():
-            raise asyncio.CancelledError
 
 
 async def locate(address: StoreAddress, slot: int = KEYS_SLOT) -> StoreAddress:
@@ -67,7 +51,7 @@ async def locate(address: StoreAddress, slot: int = KEYS_SLOT) -> StoreAddress:
     return address
 
 
-@_cancellable()
+@cancellable()
 async def read_owners(address: StoreAddress, known: Iterable[Node] = ()) -> list[Node | None]:
     """The master of each slot, according to one of the known nodes or of the address's hosts.
 
@@ -100,7 +84,7 @@ async def read_owners(address: StoreAddress, known: Iterable[Node] = ()) -> list
         await _closed(*(node.disconnect() for node in asked))
 
 
-@_cancellable()
+@cancellable()
 async def read_master(address: StoreAddress) -> Node:
     """The master, according to Sentinels that know of the latest failover. Raises StoreDown."""
     sentinels = sentinel_client(address)
@@ -120,7 +104,7 @@ def read_node(text: str, by: Node) -> Node | None:
     return host.strip("[]") or by[0], int(port)
 
 
-@_cancellable()
+@cancellable()
 async def _master(address: StoreAddress) -> StoreAddress:
     """The server that the Sentinels name as master, if its own role agrees."""
     found = address.at(*await read_master(address))
@@ -161,6 +145,6 @@ async def _closed(*closings: Coroutine[Any, Any, None]) -> None:
 
     task = spawn(close(), "closing connections")
     while not task.done():
-        # `_cancellable` raises the caller's cancellation again.
+        # `cancellable` raises the caller's cancellation again.
         with suppress(asyncio.CancelledError):
             await asyncio.shield(task)

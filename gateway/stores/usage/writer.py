@@ -23,7 +23,7 @@ from gateway.domain.ports import StoreDown, UsageBatch
 from gateway.domain.usage import bucket_start
 from gateway.observe.log_throttle import LogThrottle
 from gateway.observe.usage_table import UsageTable
-from gateway.tasks import spawn
+from gateway.tasks import end, spawn
 
 log = logging.getLogger("gateway")
 
@@ -73,9 +73,7 @@ class UsageWriter:
         """Write the rest, within LAST_S."""
         if not self._tasks:
             return
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.wait(self._tasks)
+        await end(*self._tasks)
         with suppress(TimeoutError):
             async with asyncio.timeout(LAST_S):
                 await self._write_last()

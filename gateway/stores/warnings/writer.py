@@ -16,7 +16,7 @@ from gateway.domain.warnings import LimitWarning
 from gateway.observe.limit_warnings import LimitWarnings
 from gateway.observe.log_throttle import LogThrottle
 from gateway.observe.metrics import Metrics
-from gateway.tasks import spawn
+from gateway.tasks import end, spawn
 
 log = logging.getLogger("gateway")
 
@@ -49,9 +49,7 @@ class WarningWriter:
 
     async def stop(self) -> None:
         """Stop; warnings that are not written are dropped."""
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.wait([self._task])
+        await end(self._task)
 
     async def warn(self) -> None:
         """Write all warnings; after a failure, keep the rest for the next try."""
