@@ -196,7 +196,8 @@ class _RedisReplay:
             for self._now_us, check in asked:
                 names = tuple(self._prefix + name for name in check.counters)
                 self._names.update(names)
-                limiter.decide(Check(check.limits, names, check.cost), decisions.append)
+                renamed = Check(check.limits, names, check.cost, costs=check.costs)
+                limiter.decide(renamed, decisions.append)
             # Replies arrive in order, so this one arrives after all decisions.
             await link.ask("PING")
         return decisions

@@ -213,6 +213,9 @@ class Check:
     limits:   in order; ties between them go to the first
     counters: the name of each limit's counter, one per limit, subject included
     cost:     how many units the request counts; 0 reports the counters and counts nothing
+    costs:    the same for each limit, in order, if they differ: a limit with 0 is reported, counts
+              nothing, takes no lease and does not refuse. `cost` is then that of the request as a
+              whole: 0 only if all are 0. None: `cost` for each limit
     dry:      decide, but count nothing
     wire:     the bytes that the store's adapter sends, without the lease; cached at first use
     dated:    the same where a quota has a calendar, and from when until when they hold
@@ -229,20 +232,30 @@ class Check:
     dated: tuple[bytes, bytes, int, int] | None = field(default=None, repr=False)
     lease: int = 0
     plain: Check | None = field(default=None, repr=False)
+    costs: tuple[int, ...] | None = None
 
     def at_cost(self, cost: int) -> Check:
-        """The same check at another cost."""
+        """The same check at another cost, which is the same for all limits."""
         return Check(self.limits, self.counters, cost)
 
     def leased(self, number: int) -> Check:
         """The same check for a request whose leases have this number."""
-        return Check(self.limits, self.counters, self.cost, lease=number, plain=self)
+        return Check(
+            self.limits, self.counters, self.cost, lease=number, plain=self, costs=self.costs
+        )
+
+    @property
+    def each_cost(self) -> tuple[int, ...]:
+        """How many units the request counts in each limit, in order."""
+        return self.costs or (self.cost,) * len(self.limits)
 
     @property
     def leases(self) -> tuple[str, ...]:
         """The names of the counters that have the request's lease once it is admitted."""
         return tuple(
-            name for name, limit in zip(self.counters, self.limits, strict=True) if limit.is_leased
+            name
+            for name, limit, cost in zip(self.counters, self.limits, self.each_cost, strict=True)
+            if limit.is_leased and cost
         )
 
 

@@ -105,9 +105,11 @@ def decide(
     advanced = [
         advance(state, limit, now_us) for state, limit in zip(states, check.limits, strict=True)
     ]
+    costs, differ = check.each_cost, check.costs is not None
     waits = [
-        wait_us(state, limit, check.cost, now_us)
-        for (state, _), limit in zip(advanced, check.limits, strict=True)
+        # A limit in which the request counts nothing does not refuse it.
+        0 if differ and not cost else wait_us(state, limit, cost, now_us)
+        for (state, _), limit, cost in zip(advanced, check.limits, costs, strict=True)
     ]
     refusing = sum(1 << index for index, wait in enumerate(waits) if wait != 0)
     refusals = {
@@ -119,10 +121,12 @@ def decide(
     views = [state for state, _ in advanced]
     if not refusals and check.cost > 0 and not check.dry:
         views = [
-            count(state, limit, check.cost, now_us, check.lease)
-            for state, limit in zip(views, check.limits, strict=True)
+            count(state, limit, cost, now_us, check.lease) if cost else state
+            for state, limit, cost in zip(views, check.limits, costs, strict=True)
         ]
-        kept = tuple(views)
+        kept = tuple(
+            view if cost else state for view, state, cost in zip(views, kept, costs, strict=True)
+        )
     standings = tuple(
         Standing(
             0 if wait != 0 else remaining(state, limit, now_us), reset_us(state, limit, now_us)

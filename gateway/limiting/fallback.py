@@ -214,9 +214,9 @@ class FallbackLimiter:
         if not check.cost or check.dry:
             return
         now_us = self._clock_us()
-        for name, limit in zip(check.counters, check.limits, strict=True):
-            if not limit.is_leased:
-                self._owed.add(name, limit, check.cost, now_us)
+        for name, limit, cost in zip(check.counters, check.limits, check.each_cost, strict=True):
+            if cost and not limit.is_leased:
+                self._owed.add(name, limit, cost, now_us)
 
     # -- states ------------------------------------------------------------------------------------
 

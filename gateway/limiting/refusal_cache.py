@@ -6,7 +6,7 @@ other requests of the client may have used up a limit that both share.
 
 Decisions that may change at any moment are not cached: those made without the store, and refusals
 by a concurrency limit, whose leases may end at any time. The store decides a check with other
-limits or another cost than the refused one, so a change of policy or key invalidates nothing here;
+limits or other costs than the refused one, so a change of policy or key invalidates nothing here;
 a reset of counters does (`invalidate`).
 """
 
@@ -39,6 +39,7 @@ class _Refusal:
 
     limits: tuple[Limit, ...]
     cost: int
+    costs: tuple[int, ...] | None
     decision: Decision
     at_ns: int
     until_ns: int
@@ -96,7 +97,9 @@ class RefusalCache:
         if now_ns >= kept.until_ns:
             del self._kept[check.counters]
             return None
-        if check.cost != kept.cost or check.dry or check.limits != kept.limits:
+        if check.cost != kept.cost or check.dry or check.costs != kept.costs:
+            return None
+        if check.limits != kept.limits:
             return None
         if now_ns - kept.given_ns >= AGE_NS:
             kept.given, kept.given_ns = (
@@ -120,7 +123,8 @@ class RefusalCache:
         if len(self._kept) >= self._capacity:
             self._kept.popitem(last=False)
         self._kept[check.counters] = _Refusal(
-            check.limits, check.cost, decision, now_ns, now_ns + wait_us * 1000, decision, now_ns
+            *(check.limits, check.cost, check.costs, decision),
+            *(now_ns, now_ns + wait_us * 1000, decision, now_ns),
         )
 
 

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Final
 from zlib import crc32
 
-from gateway.domain.limits import SECOND_US, Check, Decision, Limit, Standing
+from gateway.domain.limits import SECOND_US, Check, Decision, Limit, Standing, governing
 from gateway.limiting.memory import MemoryLimiter
 
 #: The retry time where the share is zero: the store may have recovered after it.
@@ -38,7 +38,8 @@ class LocalCounters:
             for limit, name in zip(check.limits, check.counters, strict=True)
         ]
         missing = [index for index, own in enumerate(shares) if own is None]
-        is_refused = check.cost > 0 and any(not check.limits[index].shadow for index in missing)
+        costs = check.each_cost
+        is_refused = any(costs[index] and not check.limits[index].shadow for index in missing)
         asked = Check(
             # A limit without a share is decided below; here the whole limit is a placeholder.
             tuple(own or limit for own, limit in zip(shares, check.limits, strict=True)),
@@ -46,6 +47,7 @@ class LocalCounters:
             check.cost,
             dry=check.dry or is_refused,
             lease=check.lease,
+            costs=check.costs,
         )
         decision = self._local.decide_now(asked)
         decision.local = True
@@ -88,20 +90,25 @@ def _share(limit: Limit, rank: int, workers: int) -> Limit | None:
 
 
 def _refuse_without_share(decision: Decision, check: Check, missing: list[int]) -> None:
-    """Report limits without a share as used up, and let the enforced ones refuse."""
+    """Report limits without a share as used up, and let the enforced ones refuse that it costs."""
+    costs = check.each_cost
     enforced = [index for index in missing if not check.limits[index].shadow]
+    refusing = [index for index in enforced if costs[index]]
     standings = list(decision.standings)
     for index in missing:
         standings[index] = Standing(0, RETRY_US)
     decision.standings = tuple(standings)
-    if check.cost:
-        decision.refusing |= sum(1 << index for index in missing)
-    if enforced and decision.allowed:
-        decision.governing = enforced[0]
-        if check.cost:
-            decision.allowed, decision.retry_us = False, RETRY_US
+    decision.refusing |= sum(1 << index for index in missing if costs[index])
+    if decision.allowed and refusing:
+        decision.governing = refusing[0]
+        decision.allowed, decision.retry_us = False, RETRY_US
+    elif decision.allowed and enforced:
+        decision.governing = governing(check.limits, standings, {})
 
 
 def _can_pass(check: Check) -> bool:
     """Can the whole limits ever admit this cost?"""
-    return all(limit.shadow or limit.ever_admits(check.cost) for limit in check.limits)
+    return all(
+        limit.shadow or limit.ever_admits(cost)
+        for limit, cost in zip(check.limits, check.each_cost, strict=True)
+    )

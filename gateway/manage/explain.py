@@ -138,7 +138,7 @@ class Explain:
             refusal = network_refusal(identity.record, ip) or granted.refusal
         subject = limit_subject(parse_address(ip), policy.ipv6_prefix)
         asked = granted.check_for(subject, lambda _: "", granted.cost)
-        check = Check(asked.limits, asked.counters, asked.cost, dry=True)
+        check = Check(asked.limits, asked.counters, asked.cost, dry=True, costs=asked.costs)
         decision = await self._counts.decide(check)
         now = refusal_words(refusal) if refusal else _decision_words(check, decision)
         if granted.costing is not None and refusal is None:
@@ -256,8 +256,9 @@ def _decision_words(check: Check, decision: Decision) -> str:
     if limit.is_leased:
         return f"refused: 429 by {limit.name}, admitted when one of {limit.amount} requests ends"
     if decision.retry_us is None:
+        cost = check.each_cost[decision.governing]
         return (
-            f"refused: 429, because it counts {check.cost} units, and {limit.name} never admits "
+            f"refused: 429, because it counts {cost} units, and {limit.name} never admits "
             f"more than {limit.peak}"
         )
     return f"refused: 429 by {limit.name}, retry after {retry_after_s(decision)} s"

@@ -260,6 +260,18 @@ def test_a_cost_beyond_the_share(store: Store, cost: int, retry_us: int | None) 
     assert (decision.allowed, decision.retry_us) == (False, retry_us)
 
 
+def test_each_limit_is_owed_its_own_cost(store: Store) -> None:
+    """What is written back to a counter is what the requests cost in its limit; nothing, if 0."""
+    worker = Worker(store)
+    check = replace(check_of(FREE, FIVE, DAILY), cost=3, costs=(3, 0, 1))
+    with outage(store):
+        assert worker.admitted(check, 2) == 2
+    store.loop.run(PROBE_S)
+    plan, _, daily = check.counters
+    assert [one for one in worker.link.written_back() if one[1]] == [(plan, 6), (daily, 2)]
+    assert (store.count_of(FREE), store.count_of(FIVE), store.count_of(DAILY)) == (6, 0, 2)
+
+
 def test_leases(store: Store) -> None:
     """Leases are divided into shares, too, but not written back: their holders renew them."""
     held = Limit("held", "concurrency", 4, 6_000_000)

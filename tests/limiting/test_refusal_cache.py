@@ -109,14 +109,25 @@ def test_a_limit_that_is_full_first(clocked: Clocked) -> None:
         check_of(FIVE).at_cost(0),
         check_of(FIVE).at_cost(2),
         replace(check_of(FIVE), dry=True),
+        replace(check_of(FIVE), costs=(1,)),
     ],
-    ids=["subject", "figures", "limits", "question", "cost", "dry"],
+    ids=["subject", "figures", "limits", "question", "cost", "dry", "costs"],
 )
 def test_another_check(clocked: Clocked, other: Check) -> None:
     """A check of another subject, limit or cost reaches the limiter."""
     clocked.spend(check_of(FIVE))
     assert not clocked.is_asked(check_of(FIVE))
     assert clocked.is_asked(other)
+
+
+def test_a_refusal_is_for_its_costs(clocked: Clocked) -> None:
+    """Of checks that cost the same as a whole, each is refused for its own costs."""
+    check = check_of(FIVE, FREE)
+    both, second = (replace(check, cost=3, costs=costs) for costs in ((3, 1), (0, 3)))
+    clocked.spend(both)
+    assert not clocked.is_asked(replace(both, costs=(3, 1)))
+    assert clocked.is_asked(second)
+    assert clocked.ask(second).allowed
 
 
 def test_equal_limits(clocked: Clocked) -> None:

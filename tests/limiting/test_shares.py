@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.limits import LEASE_US, Check, Limit
+from gateway.domain.limits import LEASE_US, Check, Decision, Limit
 from gateway.limiting.memory import MemoryLimiter
 from gateway.limiting.shares import RETRY_US, LocalCounters, part, share
+from tests.limiting.test_memory import MemoryRig
+from tests.suites.limiter import LimiterSuite, Rig
 
 WORKERS = st.integers(1, 300)
 
@@ -75,6 +79,50 @@ def test_small_limits_are_at_different_workers() -> None:
         if own is not None
     }
     assert lucky == {0, 1, 2, 3}
+
+
+def test_no_share_of_what_costs_nothing() -> None:
+    """A limit without a share refuses only what costs something in it; it is reported as full."""
+    limits = (
+        Limit("plan", "rate", 100, 60_000_000),
+        Limit("few", "rate", 1, 60_000_000),
+        Limit("held", "concurrency", 1, LEASE_US),
+    )
+    counters = LocalCounters(MemoryLimiter(lambda: 1_800_000_000_000_000), lambda: (0, 2))
+    name = next(
+        str(n)
+        for n in range(99)
+        if share(limits[1], str(n), 0, 2) is None and share(limits[2], str(n), 0, 2) is None
+    )
+    check = Check(limits, ("plan", name, name), 2, costs=(2, 0, 0))
+    free = counters.decide(check)
+    assert (free.allowed, free.governing, free.refusing) == (True, 1, 0)
+    assert [standing.remaining for standing in free.standings] == [48, 0, 0]
+    for costs, governing, refusing in [((2, 1, 0), 1, 2), ((2, 0, 1), 2, 4)]:
+        refused = counters.decide(Check(limits, check.counters, 2, costs=costs))
+        assert (refused.allowed, refused.governing) == (False, governing)
+        assert (refused.refusing, refused.retry_us) == (refusing, RETRY_US)
+    assert counters.decide(check).standings[0].remaining == 46
+
+
+class SharesRig(MemoryRig):
+    """The counters of a worker that has all of each limit to itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counters = LocalCounters(self.limiter, lambda: (0, 1))
+
+    def ask(self, asked: Sequence[tuple[int, Check]]) -> list[Decision]:
+        decisions = []
+        for self.now_us, check in asked:
+            decisions.append(self.counters.decide(check))
+        return decisions
+
+
+class TestShares(LimiterSuite):
+    @pytest.fixture
+    def rig(self) -> Rig:
+        return SharesRig()
 
 
 @pytest.mark.parametrize(("amount", "retry_us"), [(10, RETRY_US), (3, None)])

@@ -24,6 +24,8 @@ from gateway.domain.limits import LEASE_US, PERIODS_US, Check, Decision, Limit
 VECTORS = Path(__file__).parent.parent / "vectors"
 START_US = 1_767_292_772_747_369
 
+#: Of a request in all limits, or in each of them.
+Cost = int | tuple[int, ...]
 #: A moment and a cost.
 Step = tuple[int, int]
 #: Limits, and the steps under them.
@@ -48,14 +50,20 @@ class Rig(Protocol):
         ...
 
 
+def at_cost(check: Check, cost: Cost) -> Check:
+    if isinstance(cost, int):
+        return check.at_cost(cost)
+    return Check(check.limits, check.counters, max(cost), costs=cost)
+
+
 def replay(
-    rig: Rig, limits: Sequence[Limit], steps: Sequence[Step], ends: Ends | None = None
+    rig: Rig, limits: Sequence[Limit], steps: Sequence[tuple[int, Cost]], ends: Ends | None = None
 ) -> list[Decision]:
     """Steps with a cost take leases of concurrency limits, and hold them until their end, if they
     have one.
     """
     check = rig.fresh(limits)
-    asked = [(now_us, check.at_cost(cost)) for now_us, cost in steps]
+    asked = [(now_us, at_cost(check, cost)) for now_us, cost in steps]
     if check.leases:
         asked = [
             (now_us, one.leased(number) if one.cost else one)
@@ -273,7 +281,7 @@ def count_of(limit: Limit) -> Recount | PeriodCount | HeldCount:
 
 
 def recount(
-    limits: Sequence[Limit], steps: Sequence[Step], ends: Ends | None = None
+    limits: Sequence[Limit], steps: Sequence[tuple[int, Cost]], ends: Ends | None = None
 ) -> Iterator[dict[str, Any]]:
     yield from recount_with([count_of(limit) for limit in limits], steps, ends)
 
@@ -289,27 +297,33 @@ def recount_changes(parts: Sequence[Part]) -> Iterator[dict[str, Any]]:
 
 def recount_with(
     counts: Sequence[Recount | PeriodCount | HeldCount],
-    steps: Sequence[Step],
+    steps: Sequence[tuple[int, Cost]],
     ends: Ends | None = None,
 ) -> Iterator[dict[str, Any]]:
     limits = [count.limit for count in counts]
     for turn, (now, cost) in enumerate(steps):
+        costs = (cost,) * len(limits) if isinstance(cost, int) else cost
+        # Only where all cost the same does one refuse at cost 0: it has admitted too much before.
+        asked = [isinstance(cost, int) or units > 0 for units in costs]
         for count in counts:
             for ended in (ends or {}).get(turn, ()):
                 if isinstance(count, HeldCount):
                     count.until.pop(ended, None)
             count.look(now)
-        refusing = {i for i, count in enumerate(counts) if not count.admits(now, cost)}
+        refusing = {
+            i for i, count in enumerate(counts) if asked[i] and not count.admits(now, costs[i])
+        }
         enforced = [i for i, limit in enumerate(limits) if not limit.shadow]
         refused = [i for i in enforced if i in refusing]
-        if not refused and cost:
-            for count in counts:
-                count.admit(now, cost, turn)
+        admitted = [not refused and units > 0 for units in costs]
+        for count, units, counted in zip(counts, costs, admitted, strict=True):
+            if counted:
+                count.admit(now, units, turn)
         left = [0 if i in refusing else c.remaining(now) for i, c in enumerate(counts)]
         retry: float | None = None
         if refused:
-            retry = max(counts[i].retry(now, cost) for i in refused)
-            governing = next(i for i in refused if counts[i].retry(now, cost) == retry)
+            retry = max(counts[i].retry(now, costs[i]) for i in refused)
+            governing = next(i for i in refused if counts[i].retry(now, costs[i]) == retry)
         else:
             counted = [i for i in enforced if limits[i].kind != "concurrency"]
             governing = min(counted or enforced or [0], key=left.__getitem__)
@@ -321,8 +335,8 @@ def recount_with(
             "retry_us": None if retry == float("inf") else retry,
             "refusing": refusing,
         }
-        for count in counts:
-            if isinstance(count, Recount) and (refused or not cost):
+        for count, counted in zip(counts, admitted, strict=True):
+            if isinstance(count, Recount) and not counted:
                 count.full_at, count.kept_token = count.stored
 
 
@@ -391,6 +405,16 @@ def leased(
         if draw(st.integers(0, 2)) == 0:
             ends[turn] = draw(st.lists(st.integers(max(0, turn - 4), turn - 1), max_size=3))
     return tuple(of), taken, ends
+
+
+@st.composite
+def costed(
+    draw: st.DrawFn,
+) -> tuple[tuple[Limit, ...], list[tuple[int, Cost]], dict[int, list[int]]]:
+    """The same, where some steps have another cost in each limit."""
+    of, taken, ends = draw(leased(back=True))
+    each = st.tuples(*(st.sampled_from((0, 0, 1, 1, 2, 3, 12)) for _ in of))
+    return of, [(at_us, draw(st.just(cost) | each)) for at_us, cost in taken], ends
 
 
 @st.composite
@@ -663,6 +687,68 @@ class LimiterSuite:
             living = sum(until_us > now_us for until_us in held.values())
             for x in of:
                 assert x.kind != "concurrency" or x.shadow or living <= x.amount
+
+    @given(trace=costed())
+    @examples
+    def test_costs_recounted(
+        self,
+        rig: Rig,
+        trace: tuple[tuple[Limit, ...], list[tuple[int, Cost]], dict[int, list[int]]],
+    ) -> None:
+        """Limits of all kinds, with another cost in each, are decided as by a recount."""
+        answers = [as_figures(decision) for decision in replay(rig, *trace)]
+        assert answers == list(recount(*trace))
+
+    @given(trace=leased(back=True))
+    @examples
+    def test_equal_costs(
+        self, rig: Rig, trace: tuple[tuple[Limit, ...], list[Step], dict[int, list[int]]]
+    ) -> None:
+        """A cost for each limit, all the same, gives what one cost gives."""
+        of, taken, ends = trace
+        each = [(now_us, (cost,) * len(of) if cost else 0) for now_us, cost in taken]
+        assert replay(rig, of, each, ends) == replay(rig, of, taken, ends)
+
+    def test_a_limit_that_costs_nothing(self, rig: Rig) -> None:
+        """It is reported and may govern, but counts nothing, takes no lease and refuses nothing."""
+        of = (FIVE, HELD, FREE)
+        taken: list[tuple[int, Cost]] = [
+            (START_US, 5),
+            (START_US, (0, 0, 4)),
+            (START_US, (1, 0, 0)),
+        ]
+        full, passed, refused = replay(rig, of, taken)
+        assert (full.allowed, passed.allowed, refused.allowed) == (True, True, False)
+        left = [[standing.remaining for standing in one.standings] for one in (full, passed)]
+        assert left == [[0, 2, 55], [0, 2, 51]]
+        assert (passed.governing, passed.refusing) == (0, 0)
+        assert (refused.governing, refused.refusing) == (0, 1)
+
+    def test_a_cost_of_each_limit_is_all_or_nothing(self, rig: Rig) -> None:
+        """If one limit refuses its cost, no other counts its own."""
+        taken: list[tuple[int, Cost]] = [
+            (START_US, (6, 30)),
+            (START_US, (0, 0)),
+            (START_US, (1, 30)),
+        ]
+        refused, asked, admitted = replay(rig, (FIVE, FREE), taken)
+        assert (refused.allowed, refused.governing, refused.retry_us) == (False, 0, None)
+        assert [standing.remaining for standing in asked.standings] == [5, 60]
+        assert [standing.remaining for standing in admitted.standings] == [4, 30]
+
+    def test_who_takes_no_lease_of_one(self, rig: Rig) -> None:
+        """All leases are held: a request that costs nothing there passes, and takes none."""
+        check = rig.fresh((FIVE, HELD))
+        held = [check.leased(number) for number in (1, 2, 3)]
+        free = at_cost(check, (1, 0)).leased(4)
+        *_, last = rig.ask([(START_US, one) for one in (*held, free)])
+        assert last.allowed
+        assert [standing.remaining for standing in last.standings] == [1, 0]
+        assert free.leases == ()
+        rig.release(free)
+        rig.release(held[0])
+        decisions = rig.ask([(START_US, check.leased(5)), (START_US, check.leased(6))])
+        assert [decision.allowed for decision in decisions] == [True, False]
 
     def test_an_upgrade(self, rig: Rig) -> None:
         """Used units stay when the plan changes: the new plan's bucket lacks them."""

@@ -211,13 +211,15 @@ def _reviewed(check: Check, done: Done, review: Review, decision: Decision | Non
 
 def part_of(check: Check, limits: Sequence[int], *, dry: bool) -> Check:
     """A check with only some of a check's limits."""
+    costs = None if check.costs is None else tuple(check.costs[index] for index in limits)
     return Check(
         tuple(check.limits[index] for index in limits),
         tuple(check.counters[index] for index in limits),
-        check.cost,
+        check.cost if costs is None or any(costs) else 0,
         dry,
         # A dry check takes no lease.
         lease=0 if dry else check.lease,
+        costs=costs,
     )
 
 

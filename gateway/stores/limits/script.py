@@ -2,7 +2,7 @@
 
 A check's part of the command is always the same, so it is encoded once and cached in `Check.wire`;
 each request only costs a join and the unpacking of the reply. A lease, which differs each time, is
-inserted where the check's values begin. Quotas with a calendar have the bounds of their periods in
+inserted after the check's first values. Quotas with a calendar have the bounds of their periods in
 it, and are encoded again when a period ends. The sender's clock may differ from the store's by up
 to a period.
 
@@ -31,9 +31,11 @@ _EVAL: Final = b"$7\r\nEVALSHA\r\n$40\r\n%s\r\n" % (
 )
 
 _CHECK: Final = Struct("<dB")
-#: The same with the number of a lease, and the flag of this form, added to the number of limits.
+#: The same with the number of a lease.
 _LEASED_CHECK: Final = Struct("<dBd")
+#: Added to the number of limits: a lease follows; costs follow.
 _LEASED: Final = 128
+_COSTS: Final = 64
 _LIMIT: Final = Struct("<BBddddd")
 #: The kind of a quota with a calendar.
 _DATED: Final = 4
@@ -66,7 +68,8 @@ def build_command(checks: list[Check], now_us: int, clock_us: Callable[[], int] 
         limits = len(check.limits)
         count += limits
         if check.lease:
-            packed_values.append(_LEASED_CHECK.pack(check.cost, limits + _LEASED, check.lease))
+            form = limits + _LEASED + (_COSTS if check.costs else 0)
+            packed_values.append(_LEASED_CHECK.pack(_cost(check), form, check.lease))
             values = values[_CHECK.size :]
         packed_values.append(values)
     packed = b"".join(packed_values)
@@ -127,7 +130,7 @@ def read_reply(reply: bytes, checks: list[Check]) -> tuple[list[Decision], int]:
 def _encode(check: Check, now_us: int, clock_us: Callable[[], int]) -> tuple[bytes, bytes]:
     """The names of a check's counters as RESP strings, and its packed values."""
     if all(limit.calendar is None for limit in check.limits):
-        check.wire = _names(check), _pack_values(_cost(check), check.limits)
+        check.wire = _names(check), _pack_values(_cost(check), check.limits, check.costs)
         return check.wire
     at_us = now_us or clock_us()
     if check.dated is None or not check.dated[2] <= at_us < check.dated[3]:
@@ -149,9 +152,16 @@ def _cost(check: Check) -> int:
 
 
 @lru_cache(maxsize=4_096)
-def _pack_values(cost: int, limits: tuple[Limit, ...]) -> bytes:
+def _pack_values(cost: int, limits: tuple[Limit, ...], costs: tuple[int, ...] | None) -> bytes:
     """The packed values of a check; one object for all checks with equal limits."""
-    return b"".join((_CHECK.pack(cost, len(limits)), *map(_pack_limit, limits)))
+    return b"".join((_pack_costs(cost, len(limits), costs), *map(_pack_limit, limits)))
+
+
+def _pack_costs(cost: int, limits: int, costs: tuple[int, ...] | None) -> bytes:
+    """The first values of a check: its cost, the number of its limits, and the cost of each."""
+    if not costs:
+        return _CHECK.pack(cost, limits)
+    return _CHECK.pack(cost, limits + _COSTS) + struct.pack(f"<{limits}I", *costs)
 
 
 def _pack_limit(limit: Limit) -> bytes:
@@ -164,7 +174,7 @@ def _pack_limit(limit: Limit) -> bytes:
 
 def _pack_dated(check: Check, at_us: int) -> bytes:
     """The packed values of a check at this time."""
-    packed = [_CHECK.pack(_cost(check), len(check.limits))]
+    packed = [_pack_costs(_cost(check), len(check.limits), check.costs)]
     for limit in check.limits:
         if limit.calendar is None:
             packed.append(_pack_limit(limit))

@@ -151,6 +151,20 @@ def test_only_counts_of_leases_hold() -> None:
     assert rig.store.released == [(name, 1) for name in check.counters[1:]]
 
 
+def test_what_costs_nothing_holds_nothing() -> None:
+    """A request that costs nothing, or nothing in this limit, has no lease to renew or release."""
+    rig = Rig()
+    check = check_of(FIVE, HELD)
+    free = Check(check.limits, check.counters, 1, costs=(1, 0))
+    for number, one in enumerate((free, check.at_cost(0)), 1):
+        assert rig.open(number, one)
+        assert rig.keeper.held == 0
+        rig.keeper.release(one.leased(number))
+    rig.now_s += RENEW_S
+    rig.keeper.renew_due()
+    assert (rig.store.renewed, rig.store.released) == ([], [])
+
+
 def test_many_counts_are_renewed_in_turns() -> None:
     """A check renews a bounded number of counters, those that have waited longest first."""
     rig = Rig()

@@ -70,6 +70,32 @@ def test_what_can_be_sent() -> None:
     assert not is_sendable(check_of(MOST_LIMITS + 1))
 
 
+def test_costs_and_leases_are_encoded() -> None:
+    """Between a check's first values and its limits are its lease and its costs, if it has them."""
+    names = ("gw:limit:{a}:x", "gw:limit:{a}:y")
+    plain = Check((LIMIT, LIMIT), names, 3)
+    costly = Check((LIMIT, LIMIT), names, 3, costs=(3, 0))
+    limits = struct.pack("<BBddddd", 0, 0, 5, 5, 1_000_000, 12_000_000, 1_000_000) * 2
+    for check, head in [
+        (plain, struct.pack("<dB", 3, 2)),
+        (plain.leased(7), struct.pack("<dBd", 3, 2 + 128, 7)),
+        (costly, struct.pack("<dBII", 3, 2 + 64, 3, 0)),
+        (costly.leased(7), struct.pack("<dBdII", 3, 2 + 64 + 128, 7, 3, 0)),
+        (Check((LIMIT, LIMIT), names, 3, dry=True), struct.pack("<dB", -3, 2)),
+    ]:
+        packed = head + limits
+        for _ in range(2):  # the second time from what was cached
+            encoded = build_command([check], 0)
+            assert encoded.endswith(b"$%d\r\n%s\r\n" % (len(packed), packed))
+
+
+@pytest.mark.parametrize("costs", [(1, -1), (1, 2**32), (1,), (1, 1, 1)])
+def test_costs_that_cannot_be_sent(costs: tuple[int, ...]) -> None:
+    """A check has one cost for each limit, of 32 bits."""
+    check = Check((LIMIT, LIMIT), ("gw:limit:{a}:x", "gw:limit:{a}:y"), 1, costs=costs)
+    assert not is_sendable(check)
+
+
 def test_a_quota_with_a_calendar_is_encoded_for_its_period() -> None:
     """The bounds of its periods are encoded once a period; other checks once."""
     month = Limit("m", "quota", 5, PERIODS_US["month"])

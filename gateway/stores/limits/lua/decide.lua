@@ -5,7 +5,8 @@
 -- ARGV[1] the time to decide at, in microseconds; 0: now, by the server's clock
 -- ARGV[2] the checks, packed little-endian (see stores/limits/script.py, which packs and unpacks):
 --         cost f64 (negative: decided, but not counted), limits u8, plus 128 where the number of
---         the request's lease follows, f64; for each limit: kind u8 (0 rate, 1 rate with burst,
+--         the request's lease follows, f64, plus 64 where the cost of each limit follows, u32, in
+--         place of the first; for each limit: kind u8 (0 rate, 1 rate with burst,
 --         2 quota, 3 concurrency, 4 quota with a calendar), shadow u8, amount f64, peak f64, width
 --         f64 (slot, the quota's period, or how long a lease is held), unit f64, slot f64; kind 4
 --         has four times for peak to slot: the bounds of the current period by the sender's clock,
@@ -178,7 +179,7 @@ end
 -- writes its counters; the third is `fit_bucket`.
 local function rarely()
   local floor, ceil, max, min, format = math.floor, math.ceil, math.max, math.min, string.format
-  local LEASES, DATED, LEASED, LEASE_RETRY = 3, 4, 128, 1000000
+  local LEASES, DATED, LEASED, COSTS, LEASE_RETRY = 3, 4, 128, 64, 1000000
   local BEHIND = 2 ^ 40 -- added to what remains of concurrency limits: they govern only if alone
   local QUOTA_TAG, PERIOD, PERIOD_SIZE = 29031, '<I2dd', 18 -- "gq", little-endian
   local PERIOD_MARGIN = {slot = 3600000000} -- kept for an hour after its end
@@ -360,10 +361,15 @@ local function rarely()
 
   local function decide(at, key)
     local cost, n, next_at = unpack_('<dB', checks, at)
-    local lease
+    local lease, costs
     if n >= LEASED then
       lease, next_at = unpack_('<d', checks, next_at)
       n = n - LEASED
+    end
+    if n >= COSTS then
+      n = n - COSTS
+      costs = {unpack_('<' .. rep('I4', n), checks, next_at)}
+      next_at = costs[n + 1]
     end
     at = next_at
     local counted = cost > 0
@@ -386,7 +392,9 @@ local function rarely()
         counts[name] = count
       end
       found[k], asked[k] = count, limit
-      local wait = wait_for(count, limit, cost)
+      local wait = wait_for(count, limit, costs and costs[k] or cost)
+      -- A limit in which the request counts nothing does not refuse it.
+      if costs and costs[k] == 0 then wait = 0 end
       if wait ~= 0 then
         refusing = refusing + 2 ^ (k - 1)
         if limit.shadow == 0 and (not governing or (retry >= 0 and (wait < 0 or wait > retry))) then
@@ -398,7 +406,8 @@ local function rarely()
     local allowed, least = not governing, nil
     for k = 1, n do
       local count, limit = found[k], asked[k]
-      if allowed and counted then add(count, limit, cost, lease) end
+      local units = costs and costs[k] or cost
+      if allowed and counted and units > 0 then add(count, limit, units, lease) end
       local left, reset = values(count, limit)
       if row[3 + 2 * k] ~= 0 then left = 0 end
       row[3 + 2 * k], row[4 + 2 * k] = left, reset
