@@ -108,6 +108,9 @@ class Limit:
     month_day: that day; 1 until the account is known
     was:       its earlier names, the oldest first, under which it counts and is overridden
     is_candidate: it is the candidate of the limit before it in a check, and only compared with it
+    of:        what costs something in it on an MCP route; a limiter does not look at it, as a check
+               says its cost for each limit. "messages": every message; "requests": those that are
+               requests to a server, as everywhere else
     rules:     the properties of its kind
     is_leased: it counts concurrent requests: a copy of `rules.leased`
     """
@@ -125,6 +128,7 @@ class Limit:
     was: tuple[str, ...] = ()
     candidate: Limit | None = None
     is_candidate: bool = False
+    of: Literal["requests", "messages"] = "requests"
     #: B; without a bucket L.
     peak: int = field(init=False, repr=False, compare=False)
     #: Width of a slot, ceil(W / 60).

@@ -13,9 +13,10 @@ from gateway.manage.views import rate_words
 
 def limit_words(limit: Limit) -> str:
     """A limit on one line: "60/minute, burst 100, per key; candidate 50/minute"."""
+    counted = f" of {limit.of}" if limit.of != "requests" else ""
     shadow = ", shadow: never refuses" if limit.shadow else ""
     candidate = f"; candidate {values_words(limit.candidate)}" if limit.candidate else ""
-    return f"{values_words(limit)}, per {limit.per}{shadow}{candidate}"
+    return f"{values_words(limit)}{counted}, per {limit.per}{shadow}{candidate}"
 
 
 def values_words(limit: Limit) -> str:

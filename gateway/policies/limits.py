@@ -5,7 +5,7 @@ route's list, and `plans`, each with the lines of its overrides for later checks
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
@@ -27,7 +27,7 @@ from gateway.policies.faults import quoted
 from gateway.policies.values import Fields, Value
 
 VALUES: Final = (*KINDS, "burst")
-ENTRY: Final = ("name", "was", *VALUES, "in", "from", "per", "mode", "candidate")
+ENTRY: Final = ("name", "was", *VALUES, "in", "from", "of", "per", "mode", "candidate")
 PLAN: Final = ("was", "rate", "burst", "candidate", "limits", "routes")
 #: Earlier names of one thing.
 MOST_RENAMES: Final = 8
@@ -119,6 +119,7 @@ def _with_candidate(limit: Limit | None, given: Fields) -> Limit | None:
         name=limit.name + CANDIDATE,
         per=limit.per,
         shadow=True,
+        of=limit.of,
         zone=limit.zone if keeps_zone else "UTC",
         billing=limit.billing and candidate.window_us == PERIODS_US["month"],
         is_candidate=True,
@@ -137,10 +138,13 @@ def read_entry(value: Value) -> Limit | None:
     # A placeholder for a faulty name, so that faults of the values are found as well.
     limit = read_values(value, given, name or "-", per or "key", mode == "shadow")
     zone, billing = _read_calendar(given, limit, per)
+    of = given["of"].choice("requests", "messages") if "of" in given else "requests"
+    if of == "messages" and limit is not None and limit.is_leased:
+        given["of"].add_fault("of: messages only with a rate or a quota")
     if limit is not None:
-        limit = replace(limit, zone=zone or "UTC", billing=billing)
+        limit = replace(limit, zone=zone or "UTC", billing=billing, of=of or "requests")
     limit = with_earlier_names(_with_candidate(limit, given), read_was(given, name or "-"))
-    return None if None in (name, per, mode, zone) else limit
+    return None if None in (name, per, mode, zone, of) else limit
 
 
 def _read_calendar(given: Fields, limit: Limit | None, per: str | None) -> tuple[str | None, bool]:
@@ -185,6 +189,17 @@ def read_entries(value: Value, most: int) -> list[tuple[Limit, Value]]:
         found = f"{len(entries)} limits" + (f" and {candidates} candidates" if candidates else "")
         value.add_fault(f"at most {most}{', candidates included' if candidates else ''}", found)
     return [(limit, written) for limit, written in read if limit is not None]
+
+
+def check_of(entries: Iterable[tuple[Limit, Value]], is_mcp: bool) -> None:
+    """Only limits of routes with `mcp` count something else than requests.
+
+    entries: limits of a route or plan, each as read and as written
+    is_mcp:  they are those of a route that has `mcp`
+    """
+    for limit, written in entries:
+        if limit.of != "requests" and not is_mcp:
+            written.add_fault(f"of: {limit.of} only in a route with mcp", f"of: {limit.of}")
 
 
 def read_override(value: Value, name: str) -> Limit | None:
@@ -245,6 +260,7 @@ def read_plan(name: str, at: Value) -> PlanEntry | None:
     read = {route: read_override(value, route) for route, value in overrides_at.items()}
     overrides = {route: values for route, values in read.items() if values is not None}
     more = read_entries(given["limits"], MOST_OF_PLAN) if "limits" in given else []
+    check_of(more, is_mcp=False)
     plan = None
     if limit is not None:
         further = tuple(one for one, _ in more)

@@ -25,6 +25,7 @@ from gateway.policies.header_edits import read_request_edits, read_response_edit
 from gateway.policies.hosts import read_hosts
 from gateway.policies.limits import (
     NAME_EXPECTED,
+    check_of,
     read_entries,
     read_short,
     read_was,
@@ -205,7 +206,9 @@ def _read_limits(name: str, was: tuple[str, ...], given: Fields) -> list[tuple[L
         for key in {"burst", "candidate"} & given.keys():
             given[key].add_fault("a rate with it", f"a {key} without a rate")
     if "limits" in given:
-        limits += read_entries(given["limits"], MOST_LIMITS)
+        read = read_entries(given["limits"], MOST_LIMITS)
+        check_of(read, is_mcp="mcp" in given)
+        limits += read
     return [(limit, written) for limit, written in limits if limit is not None]
 
 

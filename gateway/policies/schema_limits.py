@@ -109,6 +109,12 @@ def _entry() -> Schema:
                 default="key",
                 example="header:X-Tenant",
             ),
+            "of": choice(
+                ["requests", "messages"],
+                "Only in a route with mcp: messages counts every message, requests only those that "
+                "are requests to a server.",
+                default="requests",
+            ),
             "mode": choice(
                 ["enforce", "shadow"],
                 "shadow: count and report, but never refuse.",

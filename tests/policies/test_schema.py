@@ -310,6 +310,8 @@ AGREED = {
     f"{ROUTE_BEGIN}, limits: [{{name: a, quota: 3/day, burst: 4}}]}}}}": False,
     f"{ROUTE_BEGIN}, limits: [{{name: a, rate: 3/day, per: me}}]}}}}": False,
     f"{ROUTE_BEGIN}, limits: [{{name: a, rate: 3/day, mode: off}}]}}}}": False,
+    f"{ROUTE_BEGIN}, limits: [{{name: a, rate: 3/day, of: requests}}]}}}}": True,
+    f"{ROUTE_BEGIN}, limits: [{{name: a, rate: 3/day, of: words}}]}}}}": False,
     f"{ROUTE_BEGIN}, case_sensitive: true, encoded_slash: refuse}}}}": True,
     f"{ROUTE_BEGIN}, case_sensitive: 'no'}}}}": False,
     f"{ROUTE_BEGIN}, encoded_slash: true}}}}": False,

@@ -110,7 +110,8 @@ def limit_text(limit: Limit) -> str:
         return f"{number(limit.amount)} concurrent requests"
     burst = f", burst {number(limit.burst)}" if limit.burst is not None else ""
     label = KINDS[limit.kind].label
-    words = f"{number(limit.amount)} a {limit.unit}{burst}{f' ({label})' if label else ''}"
+    counted = f" {limit.of}" if limit.of != "requests" else ""
+    words = f"{number(limit.amount)}{counted} a {limit.unit}{burst}{f' ({label})' if label else ''}"
     return words + period_words(limit)
 
 
