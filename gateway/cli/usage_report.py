@@ -15,14 +15,14 @@ from gateway.cli.usage import read_choice, report_lines, span_options
 from gateway.domain.keys import KeyRecord
 from gateway.domain.usage import Window
 from gateway.manage.problems import NotThere
-from gateway.manage.usage_export import about_key, as_csv, rows
+from gateway.manage.usage_export import about_key, account_as_csv, as_csv, rows
 from gateway.manage.usage_reports import UsageBook
-from gateway.manage.usage_sums import UsageReport, account_usage_as_json, report_as_json
+from gateway.manage.usage_sums import Sum, UsageReport, account_usage_as_json, report_as_json
 from gateway.stores.managed import ManagedStores
 from gateway.stores.redis.address import StoreAddress
 
-#: Reports, each with its key; None: of all requests of a plan, whose name is beside it.
-_Parts = list[tuple[KeyRecord | None, str, UsageReport]]
+#: Reports, each with what it is about: the columns of its rows.
+_Parts = list[tuple[Mapping[str, str], UsageReport]]
 
 
 @click.command(epilog="Example: gateway usage --account acme --from 2026-07-01 --format csv")
@@ -44,21 +44,26 @@ def usage(
         raise click.UsageError("--account and --key: give one of them")
     choice = read_choice(**span)
 
-    async def read(stores: ManagedStores) -> tuple[_Parts, UsageReport]:
+    async def read(stores: ManagedStores) -> str | tuple[list[tuple[KeyRecord, Sum]], UsageReport]:
         now_us = stores.clock_us()
         window = choice.span(now_us)
         book = UsageBook(stores.usage, stores.keys, lambda: now_us)
-        parts = await _parts(book, stores, account, key_id, window)
+        if account is not None:
+            if choice.form == "csv":
+                return await account_as_csv(book, account, window, route)
+            return await book.of_account(account, window, route)
+        parts = await _parts(book, stores, key_id, window)
         if route is not None:
-            parts = [(record, plan, one.of_route(route)) for record, plan, one in parts]
-        return parts, book.added((one for _, _, one in parts), window)
+            parts = [(about, one.of_route(route)) for about, one in parts]
+        if choice.form == "csv":
+            return as_csv(row for about, one in parts for row in rows(one, about))
+        return [], book.added((one for _, one in parts), window)
 
-    parts, whole = with_managed(StoreChoice(store, data), read)
-    if choice.form == "csv":
-        table = [row for record, plan, one in parts for row in rows(one, _about(record, plan))]
-        click.echo(as_csv(table), nl=False)
+    found = with_managed(StoreChoice(store, data), read)
+    if isinstance(found, str):
+        click.echo(found, nl=False)
         return
-    keys = [(record, one) for record, _, one in parts if record is not None]
+    keys, whole = found
     if choice.form == "json":
         of = {"key": key_id, "route": route}
         shown = (
@@ -71,27 +76,21 @@ def usage(
     click.echo("\n".join(report_lines(whole)))
     if account is not None and whole.total.counts:
         head = ("KEY", "NAME", "REQUESTS", "5xx")
-        busy = sorted(keys, key=lambda part: -part[1].total.requests)
+        busy = sorted(keys, key=lambda part: -part[1].requests)
         lines = [
-            (key.id, key.name, f"{one.total.requests:,}", f"{one.total.statuses.get('5xx', 0):,}")
+            (key.id, key.name, f"{one.requests:,}", f"{one.statuses.get('5xx', 0):,}")
             for key, one in busy
-            if one.total.counts
+            if one.counts
         ]
         click.echo("\n" + keyforms.as_table(head, lines))
 
 
 async def _parts(
-    book: UsageBook, stores: ManagedStores, account: str | None, key_id: str | None, window: Window
+    book: UsageBook, stores: ManagedStores, key_id: str | None, window: Window
 ) -> _Parts:
-    if account is not None:
-        return [(record, "", one) for record, one in await book.of_account(account, window)]
     if key_id is not None:
         record = await stores.keys.get(key_id)
         if record is None:
             raise NotThere(f"there is no key with the id {key_id}")
-        return [(record, "", await book.of_key(key_id, window))]
-    return [(None, plan, one) for plan, one in (await book.overview(window)).items()]
-
-
-def _about(record: KeyRecord | None, plan: str) -> Mapping[str, str]:
-    return {"plan": plan} if record is None else about_key(record)
+        return [(about_key(record), await book.of_key(key_id, window))]
+    return [({"plan": plan}, one) for plan, one in (await book.overview(window)).items()]

@@ -9,7 +9,8 @@ from typing import Final
 
 from gateway.domain.keys import KeyRecord
 from gateway.domain.latency import QUANTILES
-from gateway.domain.usage import STATUS_CLASSES
+from gateway.domain.usage import STATUS_CLASSES, Window
+from gateway.manage.usage_reports import UsageBook
 from gateway.manage.usage_sums import GROUPS, UsageReport, milliseconds, moment
 
 Cell = str | int | float | None
@@ -52,12 +53,35 @@ def about_key(record: KeyRecord) -> dict[str, str]:
 
 def as_csv(table: Iterable[Mapping[str, Cell]]) -> str:
     """Rows as CSV (RFC 4180), with their names on the first line; unknown values are empty."""
-    text = StringIO()
-    writer = csv.writer(text)
-    writer.writerow(COLUMNS)
-    for row in table:
-        writer.writerow([_safe(row[name]) for name in COLUMNS])
-    return text.getvalue()
+    whole = CsvTable()
+    whole.add(table)
+    return whole.text()
+
+
+class CsvTable:
+    """Rows that are written as they are known, as those of an account's keys would take 1 GB."""
+
+    def __init__(self) -> None:
+        self._text = StringIO()
+        self._writer = csv.writer(self._text)
+        self._writer.writerow(COLUMNS)
+
+    def add(self, table: Iterable[Mapping[str, Cell]]) -> None:
+        self._writer.writerows([_safe(row[name]) for name in COLUMNS] for row in table)
+
+    def text(self) -> str:
+        return self._text.getvalue()
+
+
+async def account_as_csv(
+    book: UsageBook, account: str, window: Window, route: str | None = None
+) -> str:
+    """The usage of each key of an account as CSV. Raises NotThere, Conflict."""
+    table = CsvTable()
+    async for record, report in book.each_key(account, window):
+        part = report if route is None else report.of_route(route)
+        table.add(rows(part, about_key(record)))
+    return table.text()
 
 
 def _safe(value: Cell) -> Cell:

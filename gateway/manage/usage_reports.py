@@ -7,7 +7,7 @@ it, also those without requests.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Final
@@ -17,9 +17,9 @@ from gateway.domain.patterns import is_word
 from gateway.domain.ports import CorruptRecord, KeyFilter, KeyStore, UsageStore
 from gateway.domain.usage import GRAIN_S, WINDOWS, Grain, Window, bucket_start, measured_in
 from gateway.manage.accounts import account_plan
-from gateway.manage.batches import ask_each
+from gateway.manage.batches import AT_ONCE, ask_each
 from gateway.manage.problems import Conflict, Fault, Invalid, NotThere
-from gateway.manage.usage_sums import UsageReport
+from gateway.manage.usage_sums import Sum, UsageReport
 
 #: Window -> the buckets whose busiest keys are read: few enough for one request.
 _BUSY_GRAINS: Final[Mapping[str, Grain]] = {
@@ -81,8 +81,13 @@ class UsageBook:
             raise NotThere(f"there is no key with the id {key_id}")
         return await self._report(f"key:{key_id}", window)
 
-    async def of_account(self, name: str, window: Window) -> list[tuple[KeyRecord, UsageReport]]:
-        """The usage of each key of an account, revoked ones too. Raises NotThere, Conflict."""
+    async def each_key(
+        self, name: str, window: Window
+    ) -> AsyncIterator[tuple[KeyRecord, UsageReport]]:
+        """The usage of each key of an account, revoked ones too. Raises NotThere, Conflict.
+
+        A few are read at a time, and none is kept: a report of a year has 1 MB or more.
+        """
         records = await self._keys.page(KeyFilter(account=name), count=MOST_KEYS + 1)
         if not records and await self._keys.account(name) is None:
             raise NotThere(f"there is no account {name}, and no key has it")
@@ -90,9 +95,26 @@ class UsageBook:
             raise Conflict(
                 f"account {name} has more than {MOST_KEYS:,} keys: ask for the usage of single keys"
             )
-        ids = [record.id for record in records]
-        reports = await ask_each(lambda key_id: self._report(f"key:{key_id}", window), ids)
-        return list(zip(records, reports, strict=True))
+        for start in range(0, len(records), AT_ONCE):
+            some = records[start : start + AT_ONCE]
+            ids = [record.id for record in some]
+            reports = await ask_each(lambda key_id: self._report(f"key:{key_id}", window), ids)
+            for record, report in zip(some, reports, strict=True):
+                yield record, report
+
+    async def of_account(
+        self, name: str, window: Window, route: str | None = None
+    ) -> tuple[list[tuple[KeyRecord, Sum]], UsageReport]:
+        """The sum of each key of an account, and their usage together; perhaps of one route only.
+
+        Raises NotThere, Conflict.
+        """
+        keys, whole = list[tuple[KeyRecord, Sum]](), self._empty(window, "key:")
+        async for record, report in self.each_key(name, window):
+            part = report if route is None else report.of_route(route)
+            keys.append((record, part.total))
+            whole.add(part)
+        return keys, whole
 
     async def of_all(self, window: Window) -> UsageReport:
         """The usage of all requests, also of those without a known key."""

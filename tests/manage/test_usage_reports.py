@@ -8,6 +8,7 @@ from gateway.domain.keys import Account
 from gateway.domain.latency import count
 from gateway.domain.ports import CorruptRecord, UsageBatch
 from gateway.domain.usage import STATUS_CLASSES, WINDOWS, Measures
+from gateway.manage.batches import AT_ONCE
 from gateway.manage.problems import Conflict, Invalid, NotThere
 from gateway.manage.usage_export import COLUMNS, as_csv, rows
 from gateway.manage.usage_reports import (
@@ -285,13 +286,33 @@ async def test_the_usage_of_an_account(site):
     for key_id in (KEY, "b" * 12, "c" * 12):
         await measured(site, key_id=key_id)
     window = WINDOWS["24h"]
-    parts = await site.book.of_account("acme", window)
-    assert {record.id for record, _ in parts} == {KEY, "b" * 12}
-    whole = site.book.added((one for _, one in parts), window)
+    keys, whole = await site.book.of_account("acme", window)
+    assert {record.id: one.requests for record, one in keys} == {KEY: 4, "b" * 12: 4}
     assert whole.total.requests == 8
+    assert whole.measured_s == (await site.book.of_key(KEY, window)).measured_s
+    assert (await site.book.of_account("acme", window, "search"))[1].total.requests == 2
     assert whole.routes["api"].measures == Measures(20, 4_000, count([0.1] * 6))
     with pytest.raises(NotThere, match="initech"):
         await site.book.of_account("initech", window)
+
+
+async def test_few_reports_of_an_account_are_in_memory(site, monkeypatch):
+    """The next keys are read when the first ones were handled: a year of a key takes 1 MB."""
+    for number in range(20):
+        await site.keys.add(plain_key(f"{number:012}", account="acme"))
+    read = []
+    report = site.book._report
+
+    async def noted(subject, window):
+        read.append(subject)
+        return await report(subject, window)
+
+    monkeypatch.setattr(site.book, "_report", noted)
+    handled = 0
+    async for _ in site.book.each_key("acme", WINDOWS["1h"]):
+        handled += 1
+        assert len(read) < handled + AT_ONCE
+    assert handled == len(read) == 21
 
 
 async def test_an_account_with_too_many_keys(site, monkeypatch):

@@ -8,7 +8,7 @@ from typing import Final
 from gateway.admin.api import parameters as given
 from gateway.admin.api.operations import Call, Operation, Parameter, Reply, Success, listed
 from gateway.domain.usage import Window
-from gateway.manage.usage_export import about_key, as_csv, rows
+from gateway.manage.usage_export import account_as_csv, as_csv, rows
 from gateway.manage.usage_reports import busy_as_json, read_span, read_window
 from gateway.manage.usage_sums import (
     UsageReport,
@@ -32,8 +32,7 @@ def as_table(call: Call, parts: Iterable[tuple[Mapping[str, str], UsageReport]])
     """The reply if CSV was asked for. parts: reports, each with what it is about"""
     if call.query["format"] != "csv":
         return None
-    table = [row for about, report in parts for row in rows(report, about)]
-    return Reply(csv=as_csv(table))
+    return Reply(csv=as_csv(row for about, report in parts for row in rows(report, about)))
 
 
 async def _overview(call: Call) -> Reply:
@@ -53,12 +52,10 @@ async def _routes(call: Call) -> Reply:
 
 async def _of_account(call: Call) -> Reply:
     book, window = call.management.usage, span_of(call)
-    parts = await book.of_account(call.path["name"], window)
-    return as_table(call, ((about_key(record), report) for record, report in parts)) or Reply(
-        account_usage_as_json(
-            call.path["name"], parts, book.added((one for _, one in parts), window)
-        )
-    )
+    name = call.path["name"]
+    if call.query["format"] == "csv":
+        return Reply(csv=await account_as_csv(book, name, window))
+    return Reply(account_usage_as_json(name, *await book.of_account(name, window)))
 
 
 async def _busiest(call: Call) -> Reply:

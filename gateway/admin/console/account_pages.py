@@ -13,7 +13,7 @@ from gateway.admin.console.charts import chart
 from gateway.admin.console.gate import management_of, typed
 from gateway.admin.console.key_pages import plan_names
 from gateway.admin.console.render import page
-from gateway.admin.console.usage_span import file_of, span_of
+from gateway.admin.console.usage_span import a_file, format_of, span_of
 from gateway.admin.console.wording import CHANGED, WINDOWS
 from gateway.admin.context import actor_of
 from gateway.domain.keys import Account
@@ -24,7 +24,7 @@ from gateway.manage.account_removal import remove_account
 from gateway.manage.accounts import AccountView
 from gateway.manage.management import Management
 from gateway.manage.problems import Changed, Conflict, Fault, Invalid, NotThere
-from gateway.manage.usage_export import about_key
+from gateway.manage.usage_export import account_as_csv
 from gateway.manage.usage_sums import UsageReport, account_usage_as_json, busiest_routes
 from gateway.manage.views import account_as_json, version_of
 
@@ -183,14 +183,15 @@ async def _form(
 
 async def _file(request: web.Request) -> web.Response | None:
     """The usage of the account, if a file of it is asked for."""
-    if "format" not in request.query:
-        return None
+    span = span_of(request)
+    form = format_of(request, span)
     book, name = management_of(request).usage, request.match_info["name"]
-    window = span_of(request).window
-    parts = await book.of_account(name, window)
-    whole = book.added((one for _, one in parts), window)
-    about = ((about_key(record), one) for record, one in parts)
-    return file_of(request, about, lambda: account_usage_as_json(name, parts, whole))
+    if form == "csv":
+        return a_file(form, await account_as_csv(book, name, span.window))
+    if form == "json":
+        usage = await book.of_account(name, span.window)
+        return a_file(form, account_usage_as_json(name, *usage))
+    return None
 
 
 async def _usage(
@@ -198,9 +199,8 @@ async def _usage(
 ) -> tuple[UsageReport | None, str]:
     """The usage of all keys of an account, or why it is not shown. None: it has no keys."""
     try:
-        parts = await management.usage.of_account(name, window)
+        return (await management.usage.of_account(name, window))[1], ""
     except NotThere:
         return None, ""
     except Conflict as problem:
         return None, str(problem)
-    return management.usage.added((one for _, one in parts), window), ""

@@ -63,7 +63,7 @@ async def show(request: web.Request) -> web.StreamResponse:
     span = span_of(request)
     report = await management.usage.of_key(key_id, span.window)
     parts = [(about_key(view.record), report)]
-    if file := file_of(request, parts, lambda: report_as_json(report)):
+    if file := file_of(request, span, parts, lambda: report_as_json(report)):
         return file
     log = await management.audit.page(None, _ENTRIES, subject=f"key:{key_id}")
     return page(

@@ -44,7 +44,7 @@ async def show(request: web.Request) -> web.StreamResponse:
     by_plan = await management.usage.overview(window)
     whole = management.usage.added(by_plan.values(), window)
     parts = (({"plan": plan}, report) for plan, report in by_plan.items())
-    if file := file_of(request, parts, lambda: report_as_json(whole)):
+    if file := file_of(request, span, parts, lambda: report_as_json(whole)):
         return file
     return page(
         request,

@@ -20,6 +20,7 @@ from gateway.manage.usage_reports import read_span
 from gateway.manage.usage_sums import UsageReport
 
 _DEFAULT: Final = "24h"
+_TYPES: Final = {"csv": "text/csv", "json": "application/json"}
 #: Reports, each with what it is about: the columns of its rows.
 Parts = Iterable[tuple[Mapping[str, str], UsageReport]]
 
@@ -61,17 +62,27 @@ def span_of(request: web.Request) -> Span:
     return Span(usage.WINDOWS[name], start, end, words, query, fault)
 
 
-def file_of(
-    request: web.Request, parts: Parts, as_json: Callable[[], object]
-) -> web.Response | None:
-    """The file that ?format= asks for; None: it asks for none."""
+def format_of(request: web.Request, span: Span) -> str | None:
+    """The format in ?format= of the file that is wanted; None: the page is.
+
+    Dates that cannot be read have no file: one of other dates would be taken for what was asked.
+    """
     form = request.query.get("format")
+    return form if form in _TYPES and not span.fault else None
+
+
+def file_of(
+    request: web.Request, span: Span, parts: Parts, as_json: Callable[[], object]
+) -> web.Response | None:
+    """The file that is wanted; None: the page is."""
+    form = format_of(request, span)
     if form == "csv":
-        body = as_csv(row for about, report in parts for row in rows(report, about))
-        kind = "text/csv"
-    elif form == "json":
-        body, kind = json.dumps(as_json(), indent=2) + "\n", "application/json"
-    else:
-        return None
+        return a_file("csv", as_csv(row for about, report in parts for row in rows(report, about)))
+    return None if form is None else a_file("json", as_json())
+
+
+def a_file(form: str, content: object) -> web.Response:
+    """A file. form: csv, and the content is its text; or json, and it is a value"""
+    body = content if form == "csv" else json.dumps(content, indent=2) + "\n"
     headers = {"Content-Disposition": f'attachment; filename="usage.{form}"'}
-    return web.Response(text=body, content_type=kind, charset="utf-8", headers=headers)
+    return web.Response(text=str(body), content_type=_TYPES[form], charset="utf-8", headers=headers)
