@@ -151,9 +151,9 @@ def usage_error(invalid: Invalid) -> click.UsageError:
     return click.UsageError("; ".join(map(_option_words, invalid.faults)))
 
 
-def read_key_id(ctx: click.Context, _: click.Parameter, text: str) -> str:
-    """The callback of an argument ID. An invalid value is never printed: it may be a secret."""
-    if is_key_id(text):
+def read_key_id(ctx: click.Context, _: click.Parameter, text: str | None) -> str | None:
+    """The callback of an ID. An invalid value is never printed: it may be a secret."""
+    if text is None or is_key_id(text):
         return text
     if looks_like_key(text):
         raise click.UsageError(

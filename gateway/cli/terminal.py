@@ -34,12 +34,13 @@ Cell = tuple[str, Colour | None]
 
 def is_terminal() -> bool:
     """Is the output read by a person?"""
-    return sys.stdout.isatty()
+    # Python has no output if the shell has closed it.
+    return sys.stdout is not None and sys.stdout.isatty()
 
 
 def in_colours() -> bool:
     """May the output have colours?"""
-    return has_colours(sys.stdout, os.environ)
+    return sys.stdout is not None and has_colours(sys.stdout, os.environ)
 
 
 def time_words(at_us: int, now_us: int) -> str:

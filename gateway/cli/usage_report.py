@@ -27,7 +27,9 @@ _Parts = list[tuple[Mapping[str, str], UsageReport]]
 
 @click.command(epilog="Example: gateway usage --account acme --from 2026-07-01 --format csv")
 @click.option("--account", metavar="NAME", help="Only the keys of this account.")
-@click.option("--key", "key_id", metavar="ID", help="Only this key.")
+@click.option(
+    *("--key", "key_id"), metavar="ID", callback=keyforms.read_key_id, help="Only this key."
+)
 @click.option("--route", metavar="NAME", help="Only this route.")
 @span_options
 @store_options

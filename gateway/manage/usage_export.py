@@ -9,6 +9,7 @@ from typing import Final
 
 from gateway.domain.keys import KeyRecord
 from gateway.domain.latency import QUANTILES
+from gateway.domain.patterns import printable
 from gateway.domain.usage import STATUS_CLASSES, Window
 from gateway.manage.usage_reports import UsageBook
 from gateway.manage.usage_sums import GROUPS, UsageReport, milliseconds, moment
@@ -21,8 +22,8 @@ COLUMNS: Final = (
     *("bytes_in", "bytes_out"),
     *(f"{name}_ms" for name in QUANTILES),
 )
-#: What a spreadsheet takes for the beginning of a formula, or strips before looking for one.
-_FORMULA: Final = ("=", "+", "-", "@", "\t", "\r", "\n")
+#: What a spreadsheet takes for the beginning of a formula; some take the full-width forms, too.
+_FORMULA: Final = (*"=+-@", *"\uff1d\uff0b\uff0d\uff20")
 
 
 def rows(report: UsageReport, about: Mapping[str, str]) -> list[dict[str, Cell]]:
@@ -85,7 +86,11 @@ async def account_as_csv(
 
 
 def _safe(value: Cell) -> Cell:
-    """A text that a spreadsheet would execute gets an apostrophe, as OWASP advises."""
-    if isinstance(value, str) and value.lstrip(" ").startswith(_FORMULA):
-        return f"'{value}"
-    return value
+    """A text that a spreadsheet would execute gets an apostrophe, as OWASP advises.
+
+    Other programs may write to the store: what a terminal would execute is not printed.
+    """
+    if not isinstance(value, str):
+        return value
+    text = printable(value)
+    return f"'{text}" if text.lstrip(" ").startswith(_FORMULA) else text

@@ -233,6 +233,8 @@ def _read_date(name: str, text: str) -> int:
         if _DATE.fullmatch(text) is None:
             raise ValueError
         at = datetime.strptime(text, "%Y-%m-%d").replace(tzinfo=UTC)
+        if at.timestamp() < 0:
+            raise ValueError
     except ValueError:
         found = repr(text if len(text) <= _FOUND_SHOWN else f"{text[:_FOUND_SHOWN]}…")
         raise Invalid(Fault(name, found, "a date such as 2026-07-01, in UTC")) from None

@@ -116,7 +116,7 @@ class UsageReport:
             if with_measures:
                 for route, measures in bucket.measures.items():
                     cells.setdefault((at_s, route), Sum()).measure(measures)
-        # Sums of sums: adding each count three times would take twice as long.
+        # There are fewer cells than counts.
         routes = dict[str, Sum]()
         for (at_s, route), cell in cells.items():
             known = self.cells.setdefault((at_s, route), cell)

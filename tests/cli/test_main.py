@@ -195,6 +195,14 @@ def test_a_closed_pipe_ends_it_silently() -> None:
     assert process.wait() == 141
 
 
+def test_a_closed_output() -> None:
+    """`gateway usage >&-` ends without a traceback."""
+    closed = ["sh", "-c", 'exec "$@" >&-', "sh", *command("usage", "--store", "memory://")]
+    done = subprocess.run(closed, stderr=subprocess.PIPE, text=True, check=False)
+    assert "memory://" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
 def test_a_full_disk() -> None:
     """What cannot be written is one line."""
     with open("/dev/full", "wb") as full:

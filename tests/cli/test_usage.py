@@ -180,6 +180,15 @@ def test_bad_ranges(url):
     assert run_all(url, "--account", "nobody").exit_code == 1
 
 
+def test_a_whole_key_is_not_printed(url):
+    """It is a secret; so is what may be one."""
+    key = f"gwk_production_{KEY}_" + "x" * 43
+    for text in (key, key[20:]):
+        done = run_all(url, "--key", text)
+        assert done.exit_code == 2
+        assert text not in done.output
+
+
 def test_bad_usage(url):
     """An unknown window is bad usage, an unknown key a failure."""
     assert run(url, KEY, "--window", "1y").exit_code == 2

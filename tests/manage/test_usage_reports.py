@@ -262,6 +262,7 @@ async def test_a_range_of_dates(site):
     ("given", "words"),
     [
         ((None, "2027-13-01", None), "from: found '2027-13-01', expected a date"),
+        ((None, "1969-12-31", "1970-01-02"), "from: found '1969-12-31', expected a date"),
         ((None, "20270101", None), "from: found '20270101', expected a date"),
         ((None, "2027-01-01", "x" * 50), "to: found 'xxxxxxxxxxxx…', expected a date"),
         ((None, "2027-01-02", "2027-01-02"), "to: found 2027-01-02, expected a date after from"),
@@ -345,3 +346,21 @@ async def test_csv(site):
     assert first == f"{begin},api,3,2,0,0,1,0,2,0,0,1,10,2000,100.0,100.0,100.0"
     assert second == f"{begin},search,1,0,1,0,0,0,0,0,0,0,,,,,"
     assert end == ""
+
+
+@pytest.mark.parametrize(
+    ("text", "cell"),
+    [
+        ("-1", "'-1"),
+        ("\uff1d1+1", "'\uff1d1+1"),
+        ("\r=1", "?=1"),
+        ("\x1b]0;x\x07", "?]0;x?"),
+        ("a\u202eb", "a?b"),
+        ("1-1", "1-1"),
+    ],
+)
+def test_a_cell_of_csv_is_a_text(text, cell):
+    """Neither a spreadsheet nor a terminal executes what is in it."""
+    assert as_csv([dict.fromkeys(COLUMNS) | {"route": text}]).split("\r\n")[1] == (
+        f",,,,,{cell}" + "," * 15
+    )

@@ -57,14 +57,22 @@ SPAN: Final = (
         f"How far to look back: {', '.join(WINDOWS)}. Default: 24h, if there is no `from`.",
     ),
     Parameter(
-        "from", "query", _DATE, "In place of a window: the first day, in UTC; steps are days."
+        "from",
+        "query",
+        _DATE,
+        "In place of a window: the first day in UTC, such as 2026-07-01; steps are days.",
     ),
-    Parameter("to", "query", _DATE, "The day after the last one, in UTC. Default: tomorrow."),
+    Parameter(
+        "to",
+        "query",
+        _DATE,
+        "The day after the last one in UTC, such as 2026-08-01. Default: tomorrow.",
+    ),
     Parameter(
         "format",
         "query",
         {"type": "string", "enum": ["json", "csv"], "default": "json"},
-        "csv: a row for each step and route with requests.",
+        "json, or csv: a row for each step and route with requests.",
     ),
 )
 IF_MATCH: Final = Parameter(

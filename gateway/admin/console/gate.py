@@ -126,8 +126,10 @@ async def _admitted(request: web.Request, handler: Handler) -> web.StreamRespons
         return await handler(request)
     session = request.get(SESSION)
     if session is None:
-        # The form is dropped: a sign-in must not execute a form that an attacker has sent.
-        wanted = request.path_qs if request.method == "GET" else "/console"
+        # The form is dropped: a sign-in must not execute a form that an attacker has sent. A file
+        # would leave the browser at the sign-in: its page is shown.
+        page_of_file = request.rel_url.without_query_params("format")
+        wanted = str(page_of_file) if request.method == "GET" else "/console"
         raise web.HTTPSeeOther(f"/console/sign-in?next={quote(local_path(wanted), safe='/')}")
     if request.method == "POST" and not await _has_secret(request, session.csrf):
         return failure(

@@ -16,7 +16,7 @@ from gateway.domain import usage
 from gateway.domain.usage import Window
 from gateway.manage.problems import Invalid
 from gateway.manage.usage_export import as_csv, rows
-from gateway.manage.usage_reports import read_span
+from gateway.manage.usage_reports import read_span, read_window
 from gateway.manage.usage_sums import UsageReport
 
 _DEFAULT: Final = "24h"
@@ -32,7 +32,7 @@ class Span:
     start, end: the dates as they were given; "": none
     words:      "last 24 hours", "2026-07-01 to 2026-08-01"
     query:      the part of an address that asks for it again
-    fault:      why the dates cannot be read; "": they can, or there are none
+    fault:      why the dates or the window cannot be read; "": they can, or there are none
     """
 
     window: Window
@@ -57,7 +57,10 @@ def span_of(request: web.Request) -> Span:
             given = {"from": start, "to": end} if end else {"from": start}
             return Span(window, start, end, words, urlencode(given), "")
     name = request.query.get("window", _DEFAULT)
-    name = name if name in WINDOWS else _DEFAULT
+    try:
+        read_window(name)
+    except Invalid as invalid:
+        name, fault = _DEFAULT, fault or str(invalid)
     words, query = f"last {WINDOWS[name]}", urlencode({"window": name})
     return Span(usage.WINDOWS[name], start, end, words, query, fault)
 

@@ -86,7 +86,8 @@ def _read_name(text: str) -> Name:
 def _read_counts(text: str, names: list[Name]) -> Counts:
     counts: Counts = {}
     place = 0
-    for word in text.split(","):
+    # The gateway writes each name once.
+    for word in text.split(",", len(names))[: len(names)]:
         count = _COUNT.fullmatch(word)
         if count is None:
             return {}

@@ -322,3 +322,9 @@ async def test_a_page_that_was_wanted_survives_its_query(console: Console) -> No
     """The redirect to the sign-in keeps the filters of the requested page."""
     answer = await console.browser().get("/console/keys?status=revoked&plan=pro")
     assert 'name="next" value="/console/keys?status=revoked&amp;plan=pro"' in answer.text
+
+
+async def test_the_page_of_a_file_is_shown_after_a_sign_in(console: Console) -> None:
+    """A file alone would leave the browser at the sign-in."""
+    answer = await console.browser().get("/console?from=2026-07-01&format=csv")
+    assert 'name="next" value="/console?from=2026-07-01"' in answer.text

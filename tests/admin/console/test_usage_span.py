@@ -46,13 +46,16 @@ async def test_dates_and_files_of_usage(console: Console, anna: Browser) -> None
         ("from=soon", "From: found &#39;soon&#39;, expected a date such as 2026-07-01, in UTC"),
         ("from=2026-07-02&to=2026-07-02", "To: found 2026-07-02, expected a date after from"),
         ("to=2026-07-02", "From: found nothing, with to, expected a date"),
+        ("window=99d", "Window: found &#39;99d&#39;, expected one of 1h, 24h, 7d, 30d"),
     ],
 )
 async def test_dates_that_cannot_be_read(anna: Browser, query: str, fault: str) -> None:
-    """The page says why, and shows the last day."""
-    shown = (await anna.get(f"/console?{query}")).text
-    assert fault in shown
-    assert ", last 24 hours" in shown or "Requests appear here" in shown
+    """The page says why, and shows the last day. There is no file: it would be of other dates."""
+    for form in ("", "&format=csv", "&format=json"):
+        answer = await anna.get(f"/console?{query}{form}")
+        assert "Content-Disposition" not in answer.headers
+        assert fault in answer.text
+        assert ", last 24 hours" in answer.text or "Requests appear here" in answer.text
 
 
 async def test_the_busiest_keys_of_a_year_are_not_known(anna: Browser) -> None:
