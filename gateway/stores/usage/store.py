@@ -21,6 +21,7 @@ from gateway.domain.usage import (
     GRAIN_S,
     MOST_BUSY,
     Bucket,
+    Counted,
     Grain,
     Measures,
     bucket_start,
@@ -90,14 +91,16 @@ end
 return found
 """
 # KEYS: journals; ARGV: the lines' prefix, the most bytes of a journal, and of all that are read in
-# one step. Returns for each journal its lines with the prefix ('': none); for the first at least.
+# one step, and the most lines of one journal and step. Returns for each journal its lines with the
+# prefix ('': none); for the first at least. After the most lines, all lines of the journal follow:
+# finding one takes as long as returning a kilobyte.
 _LINES: Final = """
-local found, size, most = {}, 0, tonumber(ARGV[2])
+local found, size, count, most = {}, 0, 0, tonumber(ARGV[2])
 for at, name in ipairs(KEYS) do
   local lines, text = {}, redis.pcall('STRLEN', name)
   if type(text) == 'number' then
     size = size + math.min(text, most)
-    if at > 1 and size > tonumber(ARGV[3]) then break end
+    if at > 1 and (size > tonumber(ARGV[3]) or count >= tonumber(ARGV[4])) then break end
     text = text > 0 and text <= most and redis.pcall('GET', name)
   end
   if type(text) == 'table' and not string.find(text.err, 'WRONGTYPE') then return text end
@@ -105,10 +108,14 @@ for at, name in ipairs(KEYS) do
   while type(text) == 'string' do
     from = string.find(text, ARGV[1], to, true)
     if not from then break end
+    if #lines == tonumber(ARGV[4]) then
+      lines[#lines + 1] = string.sub(text, from)
+      break
+    end
     to = string.find(text, '\\n', from + 1, true) or #text + 1
     lines[#lines + 1] = string.sub(text, from, to - 1)
   end
-  found[at] = table.concat(lines)
+  found[at], count = table.concat(lines), count + #lines
 end
 return found
 """
@@ -131,6 +138,7 @@ _MOST_BYTES_AT_ONCE: Final = 64 * 1024
 #: Journals read in one step, and bytes of them.
 _JOURNALS_STEP: Final = 500
 _BYTES_STEP: Final = 4 * 1024 * 1024
+_LINES_STEP: Final = 1_000
 
 
 class RedisUsageStore:
@@ -205,19 +213,29 @@ class RedisUsageStore:
             if not lines:
                 continue
             bucket = found[read] = _Bucket()
-            for (_, route, outcome), value in journal.read_lines(lines).items():
+            values = await self._values(lines)
+            for (its_subject, route, outcome), value in values.items():
+                if its_subject != subject:
+                    continue
                 if isinstance(value, Measures):
                     bucket.measures[route] = value
                 else:
                     bucket.counts[route, outcome] = value
         return found
 
+    async def _values(self, lines: bytes) -> Mapping[Counted, journal.Value]:
+        """The values of these lines."""
+        if len(lines) > _MOST_BYTES_AT_ONCE:
+            return await asyncio.to_thread(journal.read_lines, lines)
+        return journal.read_lines(lines)
+
     async def _lines(self, names: Sequence[str], line_prefix: str) -> list[bytes]:
-        """The lines with this prefix of each journal."""
+        """The lines with this prefix of each journal; where there are many, other lines as well."""
         found: list[bytes] = []
         while len(found) < len(names):
             some = names[len(found) : len(found) + _JOURNALS_STEP]
-            found += await self._eval(_LINES, some, line_prefix, journal.MOST_BYTES, _BYTES_STEP)
+            bounds = journal.MOST_BYTES, _BYTES_STEP, _LINES_STEP
+            found += await self._eval(_LINES, some, line_prefix, *bounds)
         return found
 
     async def plans(self) -> list[str]:

@@ -27,6 +27,7 @@ from gateway.stores.redis.clients import redis_client
 from gateway.stores.redis.connection import StoreConnection
 from gateway.stores.usage import journal
 from gateway.stores.usage import scripts as scripts_module
+from gateway.stores.usage import store as module
 from gateway.stores.usage.memory import MemoryUsageStore
 from gateway.stores.usage.scripts import UsageScripts
 from gateway.stores.usage.store import RedisUsageStore
@@ -458,6 +459,22 @@ async def test_many_among_the_busiest(redis_server, store):
     found = await store.busiest("minute", NOW_S, NOW_S + 60, 5_000)
     assert len(found) == 2 * MOST_BUSY - 9
     assert found[0] == ("k00000019999", 20_000)
+
+
+async def test_a_step_finds_few_lines(redis_server, store):
+    """Finding a line takes the store some µs: of a key with many, whole journals are returned."""
+    many = 2 * module._LINES_STEP
+    shard = journal.shard_of("key:a")
+    with redis_server.client() as client:
+        for writer in ("w0", "w1", "w2"):
+            label = f"{NOW_S}:{writer}"
+            lines = "\na|1|api|admitted" * many + "\nb|5|api|admitted\nab|5|api|admitted"
+            client.set(journal_name(shard, label), lines + "\na|1|api|admitted")
+            client.sadd(open_journals_name(shard), label)
+        client.config_resetstat()
+        assert await total(store, "key:a", "minute") == 3 * (many + 1)
+        # Each journal is a step, and is read before and after the texts.
+        assert client.info("commandstats")["cmdstat_eval"]["calls"] >= 6
 
 
 async def test_a_journal_that_is_too_long_to_read(redis_server, store):
