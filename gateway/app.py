@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final
 
 from gateway import tasks
 from gateway.admin.readiness import Readiness
+from gateway.domain.mcp.sessions import Seals
 from gateway.domain.policy import Policy
 from gateway.domain.ports import KeyStore
 from gateway.observe.access import AccessLog, open_access_log
@@ -323,6 +324,7 @@ class Gateway:
             self._gate.is_timed = policy.access_log.is_timed
         self._context.pools.use(policy)
         self._context.retries.use(policy.routes.keys())
+        self._context.seals = Seals(policy.mcp_secrets or (self.settings.mcp_secret,))
         self._context.tracer = self._traces.use(policy.tracing)
         self.metrics.policy_loaded(policy.hash, time.time(), policy.routes.keys())
         if self._init is not None:

@@ -271,6 +271,37 @@ NOT_JSON = _add(
     "The body must be JSON in UTF-8. Send it with 'Content-Type: application/json', and without "
     "Content-Encoding.",
 )
+MESSAGE_INVALID = _add(
+    "message_invalid",
+    400,
+    "bad_request",
+    "INVALID_MESSAGE",
+    "The body is not a message of MCP.",
+    names="{}",
+)
+SESSION_UNKNOWN = _add(
+    "session_unknown",
+    404,
+    "not_found",
+    "SESSION_NOT_FOUND",
+    "Session not found. Initialize a new session.",
+)
+TOOL_UNKNOWN = _add(
+    "tool_unknown",
+    404,
+    "not_found",
+    "UNKNOWN_TOOL",
+    "Unknown tool:",
+    names="{}",
+)
+TOOL_NOT_PERMITTED = _add(
+    "tool_not_permitted",
+    403,
+    "forbidden",
+    "INSUFFICIENT_PERMISSION",
+    "This API key lacks a permission that this tool needs. Ask its issuer for it.",
+    names="Needed: {}.",
+)
 URL_TOO_LONG = _add(
     "url_too_long",
     414,

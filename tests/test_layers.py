@@ -20,6 +20,7 @@ PURE = {"errors", "domain", "http1", "routing", "proxy.answers", "proxy.proxy_pr
 PURE_LIBRARY = {
     "__future__",
     "array",
+    "base64",
     "binascii",
     "bisect",
     "calendar",
@@ -62,6 +63,7 @@ HOMES = {
     "requests": {"observe.otlp_session"},
     "urllib3": {"observe.otlp_session"},
     "click": {"cli", "__main__"},
+    "msgspec": {"domain.mcp"},
     "dns": {"proxy.name_server", "proxy.resolver"},
 }
 

@@ -16,9 +16,10 @@ from typing import Final
 
 from gateway.cli.case_fields import ADMITTED
 from gateway.cli.cases import NONE, Case, Expected, Sender, Shared, Step
-from gateway.domain.identity import Absent, Identity
+from gateway.domain.identity import Absent, Grant, Identity
 from gateway.domain.keys import with_account
 from gateway.domain.limits import SECOND_US, Check, Decision
+from gateway.domain.mcp.sessions import Seals
 from gateway.domain.policy import Policy
 from gateway.domain.routes import VERIFY
 from gateway.domain.shown import reset_after_s
@@ -34,12 +35,15 @@ from gateway.proxy.connection_cache import ConnectionCache
 from gateway.proxy.cross_origin import checked
 from gateway.proxy.gate import Gate
 from gateway.proxy.intake import Intake
+from gateway.proxy.mcp_reading import Reading
 from gateway.proxy.request import Request
 from gateway.routing import Requested, refused
 from gateway.stores.limits.leases import LeaseKeeper
 
 #: Counters of one test: none is dropped, as a step has at most 100,000 requests.
 _CAPACITY: Final = 10_000_000
+#: A test has no answers, and so no session that could be continued.
+_SEALS: Final = Seals((bytes(32),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -306,6 +310,9 @@ class _Sent(Request):
 
     def whole_body(self, most: int, too_large: Refusal) -> bytes | Refusal | None:
         return too_large if len(self.content) > most else self.content
+
+    def message_check(self, granted: Grant) -> Check | None:
+        return Reading().check(self, granted, _SEALS)
 
     def result(self) -> Answer:
         """The answer, once it is decided."""

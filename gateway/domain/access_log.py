@@ -18,6 +18,7 @@ DEFAULT_FIELDS: Final = (
 #: Fields that a line has only if they are named.
 MORE_FIELDS: Final = (
     *("query", "user_agent", "referrer", "tls", "trace_id", "sample", "request", "time_local"),
+    *("mcp_method", "mcp_tool", "mcp_version", "rpc_id"),
 )
 FIELDS: Final = (*DEFAULT_FIELDS, *MORE_FIELDS)
 #: What a template is, for errors.

@@ -38,12 +38,14 @@ def grant(policy: Policy, route: Route, identity: Identity) -> Grant:
         limits = plan_limits(plan, *own) if plan else (policy.failed_auth,)
         cost = 0
     for other in islice(identity.grants.values(), MOST_LIKE):
+        if other.reads or route.mcp is not None:
+            continue
         if (other.limits, other.cost, other.costing) == (limits, cost, route.costing):
             limits, check, ask = other.limits, other.check, other.ask
             break
     else:
         check, ask = _checks(record, limits, cost)
-        if route.costing is not None:
+        if route.costing is not None or route.mcp is not None:
             check = None
     lines = next((other.identity for other in identity.grants.values()), None)
     return Grant(
@@ -58,6 +60,7 @@ def grant(policy: Policy, route: Route, identity: Identity) -> Grant:
         identity=lines or _identity_lines(record, plan_name),
         check=check,
         ask=ask,
+        reads=route.mcp is not None,
     )
 
 
@@ -90,6 +93,7 @@ def open_grant(policy: Policy, route: Route) -> Grant:
         limits=limits or (policy.failed_auth,),
         cost=route.cost if limits else 0,
         costing=route.costing,
+        reads=route.mcp is not None,
     )
 
 

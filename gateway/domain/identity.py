@@ -15,6 +15,7 @@ from gateway.domain.costs import Costing
 from gateway.domain.counters import counter_names
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import Check, Limit
+from gateway.domain.mcp.demands import Demand
 from gateway.domain.policy import Policy
 from gateway.domain.usage import Tally
 from gateway.errors import Refusal
@@ -45,6 +46,7 @@ class Grant:
     ask:       the same at cost 0: it reports the counters and counts nothing
     leases:    one of the limits is a concurrency limit, so each request holds a lease
     candidates: the indices of limits that are the candidate of the limit before them
+    reads:     its requests are MCP messages: what they count is read in their bodies
     tally:     where the last admitted request was counted
     identity:  the header lines that tell the upstream the key, account, plan and scopes
     """
@@ -60,11 +62,14 @@ class Grant:
     costing: Costing | None = None
     check: Check | None = None
     ask: Check | None = None
+    reads: bool = False
     leases: bool = field(init=False)
     candidates: tuple[int, ...] = field(init=False)
     tally: Tally | None = field(init=False, default=None, repr=False)
     #: By address and cost, where checks differ in nothing else.
     _asked: dict[tuple[str, int], Check] | None = field(init=False, default=None, repr=False)
+    #: By what messages ask for, where their counters are always the same.
+    demanded: dict[Demand, Check] = field(init=False, default_factory=dict, repr=False)
 
     def __post_init__(self) -> None:
         self.leases = any(limit.is_leased for limit in self.limits)

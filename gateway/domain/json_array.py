@@ -103,17 +103,24 @@ def _member(pairs: _Object, name: str) -> tuple[Any] | str:
 
 
 def _fold(key: str) -> str:
-    """A key without case, underscores and hyphens: `item_ids` is `itemIds` to many parsers.
+    """A key without case, underscores and hyphens: `item_ids` is `itemIds` to many parsers."""
+    return fold_case(key).replace("_", "").replace("-", "").strip()
 
-    To Java's equalsIgnoreCase, an i without a dot and a capital one with a dot are an i.
-    """
-    folded = key.casefold().replace("\u0131", "i").replace("i\u0307", "i")
-    return folded.replace("_", "").replace("-", "").strip()
+
+def fold_case(key: str) -> str:
+    """A key without case. To Java's equalsIgnoreCase, both odd forms of i are an i."""
+    return key.casefold().replace("\u0131", "i").replace("i\u0307", "i")
+
+
+def readings(key: str) -> tuple[str, str]:
+    """What parsers find that ignore case, and cut a key off at an odd character, or drop those."""
+    folded = fold_case(key)
+    return _ODD.split(folded, 1)[0].strip(), _ODD.sub("", folded).strip()
 
 
 def _is_alike(key: str, folded: str) -> bool:
     """Could a parser that cuts odd characters off, or drops them, find this name in the key?"""
-    return folded in (_ODD.split(key, 1)[0].strip(), _ODD.sub("", key).strip())
+    return folded in readings(key)
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> _Object:

@@ -13,7 +13,10 @@ from typing import Final, Literal, cast
 
 from gateway.domain.calendar import Calendar, Unit
 
-Kind = Literal["rate", "quota", "concurrency"]
+Kind = Literal["rate", "quota", "concurrency", "connections"]
+
+#: Who holds a lease: a request, by its number; or a connection in a worker, by their tags.
+Member = int | tuple[int, int]
 
 SECOND_US: Final = 1_000_000
 #: The largest amount, burst or cost: what four bytes hold.
@@ -59,6 +62,7 @@ class KindRules:
     leased:      it counts concurrent requests: each holds one lease, at any cost, until it ends. So
                  there is nothing to reset, to write back after an outage or to warn about, and
                  refusals are not cached
+    shared:      a leased kind that counts connections: the requests of one share a lease
     quota_unit:  its unit in RateLimit-Policy (`qu`); None: requests in a window (`w`)
     windows_us:  the windows that it may have
     """
@@ -69,8 +73,14 @@ class KindRules:
     takes_burst: bool = False
     calendar: bool = False
     leased: bool = False
+    shared: bool = False
     quota_unit: str | None = None
     windows_us: frozenset[int] = frozenset(UNITS_US.values())
+
+    @property
+    def unit_words(self) -> str:
+        """What a leased kind counts, in words: "concurrent requests"."""
+        return (self.quota_unit or "requests").replace("-", " ")
 
 
 #: All kinds of limits. What they count and when they refuse is in `window` and `lua/decide.lua`,
@@ -85,6 +95,9 @@ KINDS: Final[Mapping[Kind, KindRules]] = MappingProxyType(
         "concurrency": KindRules(
             3, leased=True, quota_unit="concurrent-requests", windows_us=frozenset({LEASE_US})
         ),
+        "connections": KindRules(
+            5, leased=True, shared=True, quota_unit="connections", windows_us=frozenset({LEASE_US})
+        ),
     }
 )
 
@@ -94,8 +107,8 @@ class Limit:
     """One limit: its values and its subject.
 
     name:      in headers, metrics and the store: "plan"
-    kind:      "rate" (sliding window, with or without a bucket), "quota" (calendar period) or
-               "concurrency" (leases held at one time)
+    kind:      "rate" (sliding window, with or without a bucket), "quota" (calendar period),
+               "concurrency" (leases held at one time) or "connections" (connections that hold any)
     amount:    L, as X-RateLimit-Limit reports it: 60
     window_us: the window or period: 60_000_000; of a concurrency limit LEASE_US
     burst:     B, the peak admitted in one window; None: no bucket, the peak is L
@@ -225,6 +238,10 @@ class Check:
     dated:    the same where a quota has a calendar, and from when until when they hold
     lease:    the number of this request's lease in each concurrency limit, at any cost: unique, 1
               to MOST_LEASE; 0: it takes no lease
+    connection: the tag of the connection that the request belongs to, 1 to MOST_LEASE, for limits
+              that count connections; 0: it is one of its own. Only looked at with a lease
+    holder:   the tag of the worker that holds the lease, set by the one that keeps it: the requests
+              of a connection may be in several
     plain:    the same check without its lease, if this one has one: it caches `wire` for both
     """
 
@@ -237,15 +254,24 @@ class Check:
     lease: int = 0
     plain: Check | None = field(default=None, repr=False)
     costs: tuple[int, ...] | None = None
+    connection: int = 0
+    holder: int = field(default=0, repr=False)
 
     def at_cost(self, cost: int) -> Check:
         """The same check at another cost, which is the same for all limits."""
         return Check(self.limits, self.counters, cost)
 
-    def leased(self, number: int) -> Check:
-        """The same check for a request whose leases have this number."""
+    def leased(self, number: int, connection: int = 0) -> Check:
+        """The same check for a request whose leases have this number.
+
+        connection: as in `Check`
+        """
         return Check(
-            self.limits, self.counters, self.cost, lease=number, plain=self, costs=self.costs
+            *(self.limits, self.counters, self.cost),
+            lease=number,
+            plain=self,
+            costs=self.costs,
+            connection=connection,
         )
 
     @property
@@ -254,13 +280,19 @@ class Check:
         return self.costs or (self.cost,) * len(self.limits)
 
     @property
-    def leases(self) -> tuple[str, ...]:
-        """The names of the counters that have the request's lease once it is admitted."""
+    def leases(self) -> tuple[tuple[str, Member], ...]:
+        """Which counters have the request's lease once it is admitted, and as whose."""
         return tuple(
-            name
+            (name, self.member(limit))
             for name, limit, cost in zip(self.counters, self.limits, self.each_cost, strict=True)
             if limit.is_leased and cost
         )
+
+    def member(self, limit: Limit) -> Member:
+        """Who holds the request's lease of a limit."""
+        if not limit.rules.shared:
+            return self.lease
+        return (self.connection, self.holder) if self.connection else (self.lease, 0)
 
 
 @dataclass(slots=True)

@@ -7,6 +7,7 @@ defined, by the plan or the route. Values may be set by an earlier name of a lim
 
 A limit's candidate follows it directly. Where a key, an account or a plan has its own values for
 the limit, there is none: those values would stay if the candidate replaced the ones as written.
+Whether a concurrency limit counts requests or connections is set there as well.
 
 `all_limits` is the same for all keys of a plan without overrides, and a policy may have hundreds
 of routes: callers cache the result.
@@ -56,6 +57,14 @@ def limits_for(
         for one in (limit, limit.candidate)
         if one is not None
     )
+
+
+def with_own(
+    limit: Limit, plan: Plan | None, own: Mapping[str, Limit], billing_day: int = 1
+) -> Limit:
+    """A limit that is no part of `limits_for`, with the values of the key or the plan."""
+    values = _values(limit.names, plan, own)
+    return _from_day(_with_values(limit, values), billing_day)
 
 
 def plan_limits(plan: Plan, own: Mapping[str, Limit], billing_day: int = 1) -> tuple[Limit, ...]:
@@ -132,7 +141,7 @@ def _with_values(limit: Limit, values: Limit | None) -> Limit:
         return limit
     return replace(
         limit,
-        kind=values.kind,
+        kind=limit.kind if limit.is_leased and values.is_leased else values.kind,
         amount=values.amount,
         window_us=values.window_us,
         burst=values.burst,

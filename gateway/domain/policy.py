@@ -20,6 +20,7 @@ from gateway.domain.headers import ACCEPT, CROSS_ORIGIN, TRUSTED_ONLY
 from gateway.domain.hosts import HostTables
 from gateway.domain.limits import Limit
 from gateway.domain.maintenance import Maintenance
+from gateway.domain.mcp.agreement import FIELDS as MCP_FIELDS
 from gateway.domain.networks import Network
 from gateway.domain.policy_files import Source
 from gateway.domain.route import Route
@@ -258,6 +259,8 @@ class Policy:
     error_pages: ErrorPages | None = None
     #: Of routes without their own.
     maintenance: Maintenance | None = None
+    #: They seal the session ids of MCP servers, the first one new ones; (): the gateway's own does.
+    mcp_secrets: tuple[bytes, ...] = field(default=(), repr=False)
     hash: str = ""
     files: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
@@ -316,7 +319,7 @@ class Policy:
     def contents(self) -> tuple[object, ...]:
         """What was read from the files in `used`, to be compared: it is not in the hash."""
         responses = tuple(route.respond for route in self.routes.values())
-        return self.access_lists, self.error_pages, responses
+        return self.access_lists, self.error_pages, responses, self.mcp_secrets
 
     @property
     def access_lists(self) -> tuple[AccessList, ...]:
@@ -343,6 +346,8 @@ class Policy:
                 names.update(MEDIA_FIELDS)
             if route.canary is not None:
                 names.update(route.canary.headers)
+            if route.mcp is not None:
+                names.update(MCP_FIELDS)
         if self.cors or any(route.cors for route in self.routes.values()):
             names.update(CROSS_ORIGIN)
         for upstream in self.upstreams.values():

@@ -15,6 +15,7 @@ from gateway.domain.forwarding import Retries
 from gateway.domain.header_edits import HeaderEdits
 from gateway.domain.limits import Limit
 from gateway.domain.maintenance import Maintenance
+from gateway.domain.mcp.settings import Mcp
 from gateway.domain.path_patterns import ANY, ONE, Pattern
 from gateway.domain.rewrites import Rewrite
 from gateway.domain.static_answer import StaticAnswer
@@ -54,6 +55,7 @@ class Route:
     respond:  the answer of the gateway, which then has no upstream (""); None: the upstream's
     maintenance: its requests are refused for now, by its own setting or the policy's
     canary:   which of its requests go to another upstream; None: none
+    mcp:      it is in front of an MCP server, whose messages are read; None: it is not
     """
 
     name: str
@@ -89,6 +91,7 @@ class Route:
     respond: StaticAnswer | None = None
     maintenance: Maintenance | None = None
     canary: Canary | None = None
+    mcp: Mcp | None = None
 
     @property
     def most_cost(self) -> int:

@@ -22,6 +22,9 @@ which its holder renews. When a lease will end is not known in advance, so the w
 an estimate. The holders restore leases that a store has lost; there may then be more than the
 limit, until some of them end.
 
+A limit of connections counts those that hold a lease, each once: the requests of one connection
+share a lease in each worker. So a request of a connection that holds one is always admitted.
+
 A store's clock may step back, when a failover selects a host whose clock is slow. Units counted in
 the future are then treated as counted now: no client is refused for longer than one window, and
 none is admitted early. Such a state must be stored even if nothing was counted. Otherwise each
@@ -43,6 +46,7 @@ from gateway.domain.limits import (
     Check,
     Decision,
     Limit,
+    Member,
     Standing,
     governing,
 )
@@ -87,9 +91,18 @@ class Period:
 
 @dataclass(frozen=True, slots=True)
 class Leases:
-    """The state of a concurrency limit: until when each lease is held, by its number."""
+    """The state of a concurrency limit, or of one of connections: until when each lease is held."""
 
-    until_us: Mapping[int, int]
+    until_us: Mapping[Member, int]
+
+    @property
+    def connections(self) -> set[int]:
+        """The tags of the connections that hold a lease."""
+        return {member[0] for member in self.until_us if isinstance(member, tuple)}
+
+    def held(self, limit: Limit) -> int:
+        """How many leases or connections count in the limit."""
+        return len(self.connections if limit.rules.shared else self.until_us)
 
 
 State = Window | Period | Leases
@@ -106,9 +119,10 @@ def decide(
         advance(state, limit, now_us) for state, limit in zip(states, check.limits, strict=True)
     ]
     costs, differ = check.each_cost, check.costs is not None
+    tag = check.lease and (check.connection or check.lease)
     waits = [
         # A limit in which the request counts nothing does not refuse it.
-        0 if differ and not cost else wait_us(state, limit, cost, now_us)
+        0 if differ and not cost else wait_us(state, limit, cost, now_us, tag)
         for (state, _), limit, cost in zip(advanced, check.limits, costs, strict=True)
     ]
     refusing = sum(1 << index for index, wait in enumerate(waits) if wait != 0)
@@ -121,7 +135,9 @@ def decide(
     views = [state for state, _ in advanced]
     if not refusals and check.cost > 0 and not check.dry:
         views = [
-            count(state, limit, cost, now_us, check.lease) if cost else state
+            count(state, limit, cost, now_us, check.lease and check.member(limit))
+            if cost
+            else state
             for state, limit, cost in zip(views, check.limits, costs, strict=True)
         ]
         kept = tuple(
@@ -164,14 +180,19 @@ def advance(state: State | None, limit: Limit, now_us: int) -> tuple[State, bool
     return Window(slot, counts, *bucket), passed < 0 or overfull
 
 
-def wait_us(state: State, limit: Limit, cost: int, now_us: int) -> int | None:
-    """The time until a state as of now admits the cost, if nothing else is sent; None: never."""
+def wait_us(state: State, limit: Limit, cost: int, now_us: int, tag: int = 0) -> int | None:
+    """The time until a state as of now admits the cost, if nothing else is sent; None: never.
+
+    tag: of the request's connection; 0: a new one
+    """
     if isinstance(state, Period):
         if state.count + cost <= limit.amount:
             return 0
         return reset_us(state, limit, now_us) if cost <= limit.amount else None
     if isinstance(state, Leases):
-        return 0 if len(state.until_us) + min(cost, 1) <= limit.amount else LEASE_RETRY_US
+        if limit.rules.shared and tag in state.connections:
+            return 0
+        return 0 if state.held(limit) + min(cost, 1) <= limit.amount else LEASE_RETRY_US
     if cost > limit.peak:
         return None
     wait = 0
@@ -183,12 +204,12 @@ def wait_us(state: State, limit: Limit, cost: int, now_us: int) -> int | None:
     return wait
 
 
-def count(state: State, limit: Limit, cost: int, now_us: int, lease: int = 0) -> State:
+def count(state: State, limit: Limit, cost: int, now_us: int, member: Member = 0) -> State:
     """A state as of now with the cost counted, or with the lease added, if it is not 0."""
     if isinstance(state, Period):
         return Period(state.index, state.count + cost)
     if isinstance(state, Leases):
-        return renew(state, (lease,), now_us) if lease else state
+        return renew(state, (member,), now_us) if member else state
     added = min(cost, MOST - sum(state.counts))
     counts = (state.counts[0] + added, *state.counts[1:])
     if limit.burst is None:
@@ -202,7 +223,7 @@ def remaining(state: State, limit: Limit, now_us: int) -> int:
     if isinstance(state, Period):
         return max(0, limit.amount - state.count)
     if isinstance(state, Leases):
-        return max(0, limit.amount - len(state.until_us))
+        return max(0, limit.amount - state.held(limit))
     left = limit.peak - sum(state.counts)
     if limit.burst is not None:
         left = min(left, limit.peak - -(-ahead_us(state, now_us) // limit.unit_us))
@@ -229,16 +250,16 @@ def expires_us(state: State, limit: Limit, now_us: int) -> int:
     return now_us + max(1_000_000, reset_us(state, limit, now_us) + limit.slot_us)
 
 
-def renew(state: State | None, numbers: Iterable[int], now_us: int) -> Leases:
+def renew(state: State | None, members: Iterable[Member], now_us: int) -> Leases:
     """The state with these leases renewed for their full time, lost ones included."""
     held = state.until_us if isinstance(state, Leases) else {}
-    return Leases({**held, **dict.fromkeys(numbers, now_us + LEASE_US)})
+    return Leases({**held, **dict.fromkeys(members, now_us + LEASE_US)})
 
 
-def release(state: State | None, number: int) -> Leases:
+def release(state: State | None, member: Member) -> Leases:
     """The state with a lease released; it may have expired before."""
     held = state.until_us if isinstance(state, Leases) else {}
-    return Leases({other: until_us for other, until_us in held.items() if other != number})
+    return Leases({other: until_us for other, until_us in held.items() if other != member})
 
 
 def ahead_us(state: Window, now_us: int) -> int:
@@ -258,10 +279,10 @@ def _advance_period(state: State | None, limit: Limit, now_us: int) -> tuple[Sta
 
 def _advance_leases(state: State | None, now_us: int, latest_us: int) -> tuple[State, bool]:
     held = state.until_us if isinstance(state, Leases) else {}
-    living = {number: until for number, until in held.items() if until > now_us}
+    living = {member: until for member, until in held.items() if until > now_us}
     if max(living.values(), default=0) <= latest_us:
         return Leases(living), False
-    return Leases({number: min(until, latest_us) for number, until in living.items()}), True
+    return Leases({member: min(until, latest_us) for member, until in living.items()}), True
 
 
 def _leaves_us(slot: int, limit: Limit) -> int:

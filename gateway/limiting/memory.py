@@ -10,9 +10,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable
 from typing import Final
 
-from gateway.domain.limits import LEASE_US, Check, Decision
+from gateway.domain.limits import LEASE_US, Check, Decision, Member
 from gateway.domain.ports import Review
-from gateway.domain.window import State, decide, expires_us, release, renew
+from gateway.domain.window import Leases, State, decide, expires_us, release, renew
 
 #: Counters checked for expiry per decision. A decision adds a few at most.
 _SWEPT: Final = 4
@@ -61,17 +61,25 @@ class MemoryLimiter:
         self._sweep(now_us)
         return decision
 
-    def renew(self, name: str, numbers: Iterable[int]) -> None:
+    def renew(self, name: str, members: Iterable[Member]) -> None:
         """Hold these leases of a counter for their full time from now on, lost ones included."""
         now_us = self.clock_us()
-        self._kept[name] = renew(self._state(name), numbers, now_us), now_us + LEASE_US
+        self._kept[name] = renew(self._state(name), members, now_us), now_us + LEASE_US
         self._sweep(now_us)
 
-    def release(self, name: str, number: int) -> None:
+    def release(self, name: str, member: Member) -> None:
         """Release a lease of a counter; harmless when it is not held."""
         kept = self._kept.get(name)
         if kept is not None:
-            self._kept[name] = release(kept[0], number), kept[1]
+            self._kept[name] = release(kept[0], member), kept[1]
+
+    def is_connected(self, name: str, tag: int) -> bool:
+        """Does a connection hold a lease of this counter?"""
+        state, now_us = self._state(name), self.clock_us()
+        return isinstance(state, Leases) and any(
+            isinstance(member, tuple) and member[0] == tag and until_us > now_us
+            for member, until_us in state.until_us.items()
+        )
 
     def reset(self, name: str) -> None:
         """Drop a counter; harmless when there is none."""

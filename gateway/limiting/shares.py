@@ -37,7 +37,11 @@ class LocalCounters:
             share(limit, name, rank, workers)
             for limit, name in zip(check.limits, check.counters, strict=True)
         ]
-        missing = [index for index, own in enumerate(shares) if own is None]
+        missing = [
+            index
+            for index, own in enumerate(shares)
+            if own is None and not self._is_connected(check, index)
+        ]
         costs = check.each_cost
         is_refused = any(costs[index] and not check.limits[index].shadow for index in missing)
         asked = Check(
@@ -48,6 +52,8 @@ class LocalCounters:
             dry=check.dry or is_refused,
             lease=check.lease,
             costs=check.costs,
+            connection=check.connection,
+            holder=check.holder,
         )
         decision = self._local.decide_now(asked)
         decision.local = True
@@ -58,9 +64,21 @@ class LocalCounters:
         return decision
 
     def release(self, check: Check) -> None:
-        """Release the leases of a check that the store refused."""
-        for name in check.leases:
-            self._local.release(name, check.lease)
+        """Release the leases of a check that the store refused.
+
+        Not that of a connection: other requests of it may hold it. It expires if none does.
+        """
+        for name, member in check.leases:
+            if not check.connection or isinstance(member, int):
+                self._local.release(name, member)
+
+    def _is_connected(self, check: Check, index: int) -> bool:
+        """Is the limit one of connections that the check's connection counts in already?"""
+        return (
+            check.connection > 0
+            and check.limits[index].rules.shared
+            and self._local.is_connected(check.counters[index], check.connection)
+        )
 
 
 def share(limit: Limit, name: str, rank: int, workers: int) -> Limit | None:

@@ -254,7 +254,8 @@ def _decision_words(check: Check, decision: Decision) -> str:
         return "admitted"
     limit = check.limits[decision.governing]
     if limit.is_leased:
-        return f"refused: 429 by {limit.name}, admitted when one of {limit.amount} requests ends"
+        held = f"{limit.amount} {'connections' if limit.rules.shared else 'requests'}"
+        return f"refused: 429 by {limit.name}, admitted when one of {held} ends"
     if decision.retry_us is None:
         cost = check.each_cost[decision.governing]
         return (

@@ -22,7 +22,7 @@ def limit_words(limit: Limit) -> str:
 def values_words(limit: Limit) -> str:
     """The values of a limit: "60/minute, burst 100", "5 concurrent requests"."""
     if limit.is_leased:
-        return f"{limit.amount} concurrent requests"
+        return f"{limit.amount} {limit.rules.unit_words}"
     words = rate_words(limit).replace(",burst=", ", burst ")
     return f"{f'{limit.rules.label} {words}'.lstrip()}{period_words(limit)}"
 
@@ -83,7 +83,8 @@ def standing_words(limit: Limit, standing: Standing) -> str:
     """The state of a limit: "59 of 60 remaining, reset after 60 s"."""
     remaining = f"{standing.remaining} of {limit.amount} remaining"
     if limit.is_leased:
-        return f"{remaining}, each freed when its request ends"
+        ends = "connection" if limit.rules.shared else "request"
+        return f"{remaining}, each freed when its {ends} ends"
     return f"{remaining}, reset after {reset_after_s(standing)} s"
 
 

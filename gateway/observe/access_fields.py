@@ -17,6 +17,8 @@ from gateway.domain.access_log import AccessLogFormat
 from gateway.domain.identity import Grant, Identity
 from gateway.domain.key_format import looks_like_key
 from gateway.domain.limits import Check, Decision
+from gateway.domain.mcp.messages import Message
+from gateway.domain.mcp.settings import CALL
 from gateway.domain.route import Route
 from gateway.errors import Refusal
 from gateway.observe.logs import REDACTED, redact_path
@@ -77,6 +79,8 @@ class Logged(Protocol):
     started: float
 
     @property
+    def message(self) -> Message | None: ...
+    @property
     def trace_id(self) -> bytes: ...
     @property
     def sent_to(self) -> Server | None: ...
@@ -125,6 +129,8 @@ _MORE: Final = "..."
 _SEPARATORS = re.compile("([&;])").split
 _user_agent = re.compile(rb"\r\nuser-agent: ([^\r]*)", re.IGNORECASE).search
 _referrer = re.compile(rb"\r\nreferer: ([^\r]*)", re.IGNORECASE).search
+#: The longest name of a tool, prompt or resource.
+MOST_NAME: Final = 128
 #: W3C Trace Context, 3.2.2: version, trace-id, parent-id and flags; version ff is invalid, and so
 #: are ids of zeros. Later versions may add further parts.
 _traceparent = re.compile(
@@ -258,6 +264,17 @@ def _agent(entry: Entry) -> str | None:
     return _cut(redact_path(text) if "gwk" in text else text)
 
 
+def _of_message(read: Callable[[Message], str]) -> Getter:
+    """A text of an MCP message, without keys."""
+
+    def get(entry: Entry) -> str | None:
+        message = entry.request.message
+        text = "" if message is None else read(message)
+        return (redact_path(text) if "gwk" in text else text)[:MOST_NAME] or None
+
+    return get
+
+
 def _trace(entry: Entry) -> str | None:
     if trace_id := entry.request.trace_id:
         return trace_id.decode("ascii")
@@ -338,6 +355,10 @@ _PLAIN: Final[Mapping[str, Getter]] = {
     "user_agent": _agent,
     "tls": lambda entry: entry.request.client.tls_version,
     "trace_id": _trace,
+    "mcp_method": _of_message(lambda message: message.method),
+    "mcp_tool": _of_message(lambda message: message.name if message.method == CALL else ""),
+    "mcp_version": _of_message(lambda message: message.version),
+    "rpc_id": _of_message(lambda message: message.id.decode("utf-8")),
     "sample": lambda entry: f"{entry.share:g}",
 }
 

@@ -14,6 +14,7 @@ from bisect import bisect_left
 from collections.abc import Callable, Collection, Mapping
 from typing import Final, Literal, get_args
 
+from gateway.observe.mcp_metrics import McpMetrics
 from gateway.observe.registry import Exemplar, Family, Registry, Snapshot
 
 Source = Literal["gateway", "upstream"]
@@ -48,6 +49,7 @@ class Metrics:
     """The metrics of one worker since it started.
 
     inflight:           requests in progress
+    mcp:                counts messages to MCP servers
     store_up:           the store is available
     fallback_active:    decisions are made without the store
     access_log_dropped: lines of the access log that could not be written
@@ -158,6 +160,7 @@ class Metrics:
             lambda: int(self.fallback_active),
             merge="max",
         )
+        self.mcp = McpMetrics(registry)
         # -- surroundings
         self._reloads = registry.counter(
             # Each worker reads the same files.

@@ -15,7 +15,12 @@ from gateway.domain.policy import AUTH_VERIFY, FAILED_AUTH, Plan
 from gateway.domain.route import Route
 from gateway.domain.routes import OWN_ROUTES, RouteTable, fold
 from gateway.policies.faults import escaped, one_of, quoted, suggestion
-from gateway.policies.limits import PLAN_LIMIT, PlanEntry
+from gateway.policies.limits import (
+    PLAN_LIMIT,
+    TOO_MANY_CONNECTIONS,
+    PlanEntry,
+    exceeds_connections,
+)
 from gateway.policies.routes import RouteEntry
 from gateway.policies.values import Value
 
@@ -48,7 +53,11 @@ def check_upstreams(routes: Sequence[RouteEntry], upstreams: Collection[str]) ->
 
 
 def check_overrides(plans: Sequence[PlanEntry], routes: Sequence[RouteEntry]) -> None:
-    """Every override of a plan names a route that requires a key, or a limit of such a route."""
+    """Every override of a plan names a route that requires a key, or a limit of such a route.
+
+    None has more connections than such a limit may have.
+    """
+    met = [limit for entry in routes if entry.route for limit in entry.route.limits]
     names: dict[str, None] = {}
     for entry in routes:
         if entry.route is None or entry.route.auth == "key":
@@ -64,6 +73,10 @@ def check_overrides(plans: Sequence[PlanEntry], routes: Sequence[RouteEntry]) ->
                 at.add_fault(f"{renamed[name]!r}, its name now", quoted(name))
             elif name not in names:
                 at.add_fault(f"{one_of(names)}{suggestion(name, names)}", quoted(name))
+            elif plan.plan is not None and name in plan.plan.overrides:
+                values = plan.plan.overrides[name]
+                if any(limit.name == name and exceeds_connections(limit, values) for limit in met):
+                    at.add_fault(TOO_MANY_CONNECTIONS, f"{values.amount} connections")
 
 
 def check_routes(routes: Sequence[RouteEntry]) -> None:

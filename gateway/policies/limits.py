@@ -12,11 +12,11 @@ from typing import Final
 
 from gateway.domain.limits import (
     CANDIDATE,
-    KINDS,
     LEASE_US,
     MAX_AMOUNT,
     PERIODS_US,
     UNITS_US,
+    Kind,
     Limit,
     build_rate,
 )
@@ -26,7 +26,10 @@ from gateway.policies import fields
 from gateway.policies.faults import quoted
 from gateway.policies.values import Fields, Value
 
-VALUES: Final = (*KINDS, "burst")
+#: The keys that a limit's values are written with, each a kind; with `of: connections` a limit
+#: with `concurrency` is of the kind "connections".
+KEYS: Final[tuple[Kind, ...]] = ("rate", "quota", "concurrency")
+VALUES: Final = (*KEYS, "burst")
 ENTRY: Final = ("name", "was", *VALUES, "in", "from", "of", "per", "mode", "candidate")
 PLAN: Final = ("was", "rate", "burst", "candidate", "limits", "routes")
 #: Earlier names of one thing.
@@ -37,20 +40,31 @@ PLAN_LIMIT: Final = "plan"
 MOST_OF_PLAN: Final = 8
 #: The most leases of a limit: each one is stored and renewed, unlike the units of a rate.
 MOST_LEASES: Final = 100_000
+#: The most connections of a limit: each check reads all that are counted.
+MOST_CONNECTIONS: Final = 1_000
 PER_EXPECTED: Final = "key, account, ip or header:NAME"
+TOO_MANY_CONNECTIONS: Final = (
+    f"at most {MOST_CONNECTIONS} with of: connections, as each check reads all of them"
+)
 NAME_EXPECTED: Final = (
     "a name: up to 64 letters, digits, '.', '_' and '-', beginning with a letter or digit"
 )
 
 
 def read_values(
-    at: Value, given: Fields, name: str, per: str = "key", shadow: bool = False
+    at: Value,
+    given: Fields,
+    name: str,
+    per: str = "key",
+    shadow: bool = False,
+    leased: Kind = "concurrency",
 ) -> Limit | None:
     """A limit from `rate` and `burst`, from `quota` or from `concurrency`.
 
-    at: the mapping with them, for faults about missing keys
+    at:     the mapping with them, for faults about missing keys
+    leased: the kind that `concurrency` is
     """
-    kinds = [key for key in KINDS if key in given]
+    kinds = [key for key in KEYS if key in given]
     if len(kinds) != 1:
         at.add_fault("one of rate, quota and concurrency", " and ".join(kinds) or "none of them")
         return None
@@ -62,9 +76,22 @@ def read_values(
         most = given["concurrency"].integer(1, MOST_LEASES)
         if most is None:
             return None
-        return Limit(name, "concurrency", most, LEASE_US, per=per, shadow=shadow)
+        limit = Limit(name, leased, most, LEASE_US, per=per, shadow=shadow)
+        if exceeds_connections(limit, limit):
+            given["concurrency"].add_fault(TOO_MANY_CONNECTIONS)
+        return limit
     quota = given["quota"].parsed(fields.read_quota, fields.QUOTA_EXPECTED)
     return None if quota is None else Limit(name, "quota", *quota, None, per, shadow)
+
+
+def written_kind(limit: Limit) -> Kind:
+    """The key that a limit's values are written with."""
+    return "concurrency" if limit.is_leased else limit.kind
+
+
+def exceeds_connections(limit: Limit, values: Limit) -> bool:
+    """Are these values too large for a limit that counts connections?"""
+    return limit.rules.shared and values.is_leased and values.amount > MOST_CONNECTIONS
 
 
 def read_rate_and_burst(
@@ -105,13 +132,15 @@ def _with_candidate(limit: Limit | None, given: Fields) -> Limit | None:
         return limit
     at = given["candidate"]
     values = at.fields(VALUES)
-    candidate = None if values is None else read_values(at, values, CANDIDATE)
+    leased: Kind = limit.kind if limit is not None and limit.is_leased else "concurrency"
+    candidate = None if values is None else read_values(at, values, CANDIDATE, leased=leased)
     if candidate is None or limit is None:
         return limit
     if limit.shadow:
         at.add_fault("no candidate with mode: shadow, as nothing is enforced", "a candidate")
     if candidate.kind != limit.kind:
-        at.add_fault(f"{limit.kind}, as of the limit itself", candidate.kind)
+        kinds = written_kind(limit), written_kind(candidate)
+        at.add_fault(f"{kinds[0]}, as of the limit itself", kinds[1])
         return limit
     keeps_zone = candidate.rules.calendar and candidate.window_us >= UNITS_US["hour"]
     candidate = replace(
@@ -136,13 +165,21 @@ def read_entry(value: Value) -> Limit | None:
     per = given["per"].parsed(fields.read_per, PER_EXPECTED) if "per" in given else "key"
     mode = given["mode"].choice("enforce", "shadow") if "mode" in given else "enforce"
     # A placeholder for a faulty name, so that faults of the values are found as well.
-    limit = read_values(value, given, name or "-", per or "key", mode == "shadow")
+    of = given["of"].choice("requests", "messages", "connections") if "of" in given else "requests"
+    leased: Kind = "connections" if of == "connections" else "concurrency"
+    limit = read_values(value, given, name or "-", per or "key", mode == "shadow", leased)
     zone, billing = _read_calendar(given, limit, per)
-    of = given["of"].choice("requests", "messages") if "of" in given else "requests"
-    if of == "messages" and limit is not None and limit.is_leased:
+    if limit is not None and of == "messages" and limit.is_leased:
         given["of"].add_fault("of: messages only with a rate or a quota")
+    if limit is not None and of == "connections" and not limit.is_leased:
+        given["of"].add_fault("of: connections only with concurrency")
     if limit is not None:
-        limit = replace(limit, zone=zone or "UTC", billing=billing, of=of or "requests")
+        limit = replace(
+            limit,
+            zone=zone or "UTC",
+            billing=billing,
+            of="messages" if of == "messages" else "requests",
+        )
     limit = with_earlier_names(_with_candidate(limit, given), read_was(given, name or "-"))
     return None if None in (name, per, mode, zone, of) else limit
 
@@ -198,8 +235,9 @@ def check_of(entries: Iterable[tuple[Limit, Value]], is_mcp: bool) -> None:
     is_mcp:  they are those of a route that has `mcp`
     """
     for limit, written in entries:
-        if limit.of != "requests" and not is_mcp:
-            written.add_fault(f"of: {limit.of} only in a route with mcp", f"of: {limit.of}")
+        of = "connections" if limit.rules.shared else limit.of
+        if of != "requests" and not is_mcp:
+            written.add_fault(f"of: {of} only in a route with mcp", f"of: {of}")
 
 
 def read_override(value: Value, name: str) -> Limit | None:
@@ -218,8 +256,9 @@ def parse_override(name: str, text: str, limit: Limit | None) -> Limit:
            with what was expected.
     """
     if limit is not None and limit.is_leased:
-        if not re.fullmatch("[0-9]{1,6}", text) or not 1 <= int(text) <= MOST_LEASES:
-            raise ValueError(f"a number of concurrent requests, 1 to {MOST_LEASES}")
+        most = MOST_CONNECTIONS if limit.rules.shared else MOST_LEASES
+        if not re.fullmatch("[0-9]{1,6}", text) or not 1 <= int(text) <= most:
+            raise ValueError(f"a number of {limit.rules.unit_words}, 1 to {most}")
         return Limit(name, "concurrency", int(text), LEASE_US)
     values, comma, burst = text.partition(",burst=")
     if comma and not re.fullmatch("[0-9]{1,10}", burst):

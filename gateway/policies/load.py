@@ -40,6 +40,7 @@ from gateway.policies.error_pages import read_error_pages
 from gateway.policies.faults import MAX_FAULTS, Fault, PolicyFaults, TooManyFaults
 from gateway.policies.limits import PlanEntry, read_plan
 from gateway.policies.maintenance import read_maintenance
+from gateway.policies.mcp import read_secrets
 from gateway.policies.routes import PathRules, RouteEntry, read_paths, read_route, with_defaults
 from gateway.policies.tls import expiry_warnings, read_client_tls, read_tls
 from gateway.policies.tracing import read_tracing
@@ -54,7 +55,7 @@ TOP_LEVEL: Final = (
     *("environment", "trusted_proxies", "proxy_protocol", "ipv6_prefix", "on_store_failure"),
     *("store", "audit", "timeouts", "bounds", "tls", "failed_auth", "auth_verify", "headers"),
     *("paths", "admin_tls", "admin_proxy", "error_docs", "access", "cors", "access_log"),
-    *("maintenance", "error_pages", "tracing"),
+    *("maintenance", "error_pages", "tracing", "mcp_sessions"),
 )
 REQUIRED: Final = ("upstreams", "plans", "routes")
 
@@ -176,6 +177,7 @@ def _build(
         access_log=setting(top, "access_log", read_access_log, AccessLogFormat()),
         maintenance=maintenance,
         tracing=setting(top, "tracing", read_tracing, None),
+        mcp_secrets=setting(top, "mcp_sessions", read_secrets, ()),
         hash=documents.hash,
         files=documents.names,
         source=source,

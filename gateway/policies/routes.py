@@ -19,7 +19,6 @@ from gateway.policies.access import read_access
 from gateway.policies.canary import read_canary
 from gateway.policies.cors import read_route_cors
 from gateway.policies.costs import read_cost
-from gateway.policies.fields import PERMISSION
 from gateway.policies.forwarding import check_retries, read_forwarding
 from gateway.policies.header_edits import read_request_edits, read_response_edits
 from gateway.policies.hosts import read_hosts
@@ -32,8 +31,10 @@ from gateway.policies.limits import (
     with_earlier_names,
 )
 from gateway.policies.maintenance import read_maintenance
+from gateway.policies.mcp import read_mcp
 from gateway.policies.respond import read_respond
 from gateway.policies.rewrites import read_rewrite
+from gateway.policies.settings import read_permission
 from gateway.policies.translation import read_translation
 from gateway.policies.values import Fields, Value, setting
 
@@ -45,7 +46,7 @@ ROUTE: Final = (
     *("plan_limits", "rate", "burst", "candidate", "limits", "json_rpc", "canary"),
     *("timeouts", "retries", "body", "access"),
     *("hosts", "strip_prefix", "rewrite", "translate"),
-    *("cors", "request_headers", "response_headers", "respond", "maintenance"),
+    *("cors", "request_headers", "response_headers", "respond", "maintenance", "mcp"),
 )
 MATCH_EXPECTED: Final = 'METHOD /path, in quotes: "GET /api/items/{id}"'
 PATHS: Final = ("case_sensitive", "encoded_slash")
@@ -113,7 +114,7 @@ def read_route(default: PathRules, name: str, at: Value) -> RouteEntry:
     upstream = _maybe(given, "upstream", _read_upstream) or ""
     auth: Auth = "none" if _maybe(given, "auth", _read_auth) == "none" else "key"
     scopes = _maybe(given, "scopes", _read_scopes) or ()
-    permission = _maybe(given, "permission", _read_permission)
+    permission = _maybe(given, "permission", read_permission)
     service = _maybe(given, "service", lambda value: value.matching(NAME, NAME_EXPECTED))
     plan_limits = _maybe(given, "plan_limits", Value.flag)
     cost: int | Costing = _maybe(given, "cost", read_cost) or 1
@@ -144,6 +145,8 @@ def read_route(default: PathRules, name: str, at: Value) -> RouteEntry:
             names=match.names,
         )
         route = _with_handling(replace(route, canary=canary), given)
+        if "mcp" in given:
+            route = _with_mcp(route, given)
     return RouteEntry(name, route, at, given, tuple(written for _, written in limits), canary_at)
 
 
@@ -169,6 +172,11 @@ def _with_handling(route: Route, given: Fields) -> Route:
     )
     check_retries(handled, given)
     return handled
+
+
+def _with_mcp(route: Route, given: Fields) -> Route:
+    mcp = read_mcp(given, route)
+    return route if mcp is None else replace(route, mcp=mcp, body_bytes=mcp.body_bytes)
 
 
 def _check_answer(at: Value, given: Fields) -> None:
@@ -230,11 +238,3 @@ def _read_scopes(value: Value) -> tuple[str, ...] | None:
         return None
     read = [item.matching(SCOPE, "a scope such as connectors:read") for item in items]
     return tuple(dict.fromkeys(scope for scope in read if scope is not None))
-
-
-def _read_permission(value: Value) -> tuple[str, str] | None:
-    text = value.matching(PERMISSION, "a service area and an action such as ticketing:write")
-    if text is None:
-        return None
-    area, _, action = text.partition(":")
-    return area, action

@@ -22,6 +22,7 @@ from gateway.policies.schema_access import access
 from gateway.policies.schema_access_log import access_log
 from gateway.policies.schema_cors import cors_of
 from gateway.policies.schema_limits import burst, plan, rate
+from gateway.policies.schema_mcp import mcp_sessions
 from gateway.policies.schema_parts import (
     Schema,
     addresses,
@@ -154,6 +155,7 @@ def schema() -> Schema:
                 ),
                 "access_log": access_log(),
                 "tracing": tracing(),
+                "mcp_sessions": mcp_sessions(),
                 "upstreams": {
                     **named(upstream(), "The services that requests are forwarded to, by name."),
                     "minProperties": 1,

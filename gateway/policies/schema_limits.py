@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from gateway.domain import patterns
 from gateway.domain.costs import BODY_BYTES
-from gateway.domain.limits import KINDS, MAX_AMOUNT
+from gateway.domain.limits import MAX_AMOUNT
 from gateway.policies import fields, limits
 from gateway.policies.schema_parts import (
     Schema,
@@ -110,9 +110,10 @@ def _entry() -> Schema:
                 example="header:X-Tenant",
             ),
             "of": choice(
-                ["requests", "messages"],
-                "Only in a route with mcp: messages counts every message, requests only those that "
-                "are requests to a server.",
+                ["requests", "messages", "connections"],
+                "Only in a route with mcp: messages counts every message in a rate or quota, not "
+                "only requests to a server; connections, of a concurrency, counts sessions with "
+                f"anything open, each once, and {limits.MOST_CONNECTIONS:,} at most.",
                 default="requests",
             ),
             "mode": choice(
@@ -173,7 +174,7 @@ def _values() -> Schema:
 
 def _one_of_values() -> Schema:
     return {
-        "oneOf": [{"required": [kind]} for kind in KINDS],
+        "oneOf": [{"required": [key]} for key in limits.KEYS],
         "dependencies": {"burst": ["rate"]},
     }
 

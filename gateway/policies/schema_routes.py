@@ -17,6 +17,7 @@ from gateway.policies.schema_limits import (
     rate_candidate,
     was,
 )
+from gateway.policies.schema_mcp import mcp_of_a_route
 from gateway.policies.schema_parts import Schema, choice, flag, list_of, object_of, text
 from gateway.policies.schema_respond import maintenance_of, respond_with
 
@@ -117,6 +118,7 @@ def route() -> Schema:
                 "minItems": 1,
             },
             "canary": canary(),
+            "mcp": mcp_of_a_route(),
         },
         required=["match"],
     )

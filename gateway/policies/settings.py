@@ -141,6 +141,15 @@ def read_timeouts(value: Value) -> Timeouts | None:
     return Timeouts(**{key: seconds for key, seconds in read.items() if seconds is not None})
 
 
+def read_permission(value: Value) -> tuple[str, str] | None:
+    """The permission that a key needs: ("ticketing", "write")."""
+    text = value.matching(fields.PERMISSION, "a service area and an action such as ticketing:write")
+    if text is None:
+        return None
+    area, _, action = text.partition(":")
+    return area, action
+
+
 def read_timeout(value: Value) -> float | None:
     """A duration in seconds, above 0."""
     return value.duration(_timeout)

@@ -20,7 +20,7 @@ from gateway.domain.route import Route
 from gateway.domain.routes import is_own
 from gateway.policies.checks import most_in_window
 from gateway.policies.faults import Fault, quoted
-from gateway.policies.limits import PlanEntry
+from gateway.policies.limits import PlanEntry, written_kind
 from gateway.policies.routes import RouteEntry
 from gateway.policies.values import Value
 
@@ -218,9 +218,10 @@ def _changed_kinds(routes: Sequence[RouteEntry], plans: Sequence[PlanEntry]) -> 
             if values is None or name not in written:
                 continue
             limit, route = written[name]
-            if values.kind != limit.kind:
+            kinds = written_kind(values), written_kind(limit)
+            if kinds[0] != kinds[1]:
                 yield _warning(
                     at,
-                    f"{values.kind} for the limit {name!r}",
-                    f"{limit.kind}, as routes.{route.name} ({route.where}) has it",
+                    f"{kinds[0]} for the limit {name!r}",
+                    f"{kinds[1]}, as routes.{route.name} ({route.where}) has it",
                 )

@@ -7,6 +7,7 @@ an answer with a status of 500 or above counts as failed in the usage.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from gateway.domain.identity import Identity
 from gateway.domain.limits import Check, Decision
@@ -42,6 +43,8 @@ class Accounting:
         self, check: Check, plan: str, decision: Decision, identity: Identity | None
     ) -> None:
         """Count what each limit decided, and warn. A check at cost 0 is not to come here."""
+        if check.costs is not None:
+            check, decision = _counted(check, decision)
         count, warned, now_us = self.metrics.decided, self.warned, decision.now_us
         refusing = decision.refusing
         outcome: Outcome
@@ -130,6 +133,25 @@ class Accounting:
             self.usage.open.counts[entry] += 1
         except KeyError:
             self.usage.begin(entry)
+
+
+def _counted(check: Check, decision: Decision) -> tuple[Check, Decision]:
+    """The limits that count something of a request, and what they decided."""
+    assert check.costs is not None
+    at = [index for index, cost in enumerate(check.costs) if cost]
+    refusing = sum((decision.refusing >> index & 1) << place for place, index in enumerate(at))
+    return (
+        Check(
+            tuple(check.limits[index] for index in at),
+            tuple(check.counters[index] for index in at),
+            check.cost,
+        ),
+        replace(
+            decision,
+            standings=tuple(decision.standings[index] for index in at),
+            refusing=refusing,
+        ),
+    )
 
 
 def _limit(request: Request) -> str | None:

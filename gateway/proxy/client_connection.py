@@ -36,6 +36,7 @@ from gateway.proxy.cross_origin import checked
 from gateway.proxy.exchange import Exchange, Framing
 from gateway.proxy.intake import HEAD_SLACK_BYTES, Intake
 from gateway.proxy.kernel import AckProgress, has_hung_up, reset_on_close
+from gateway.proxy.mcp_exchange import McpExchange, TracedMcpExchange
 from gateway.proxy.proxy_protocol import Header, read_header
 from gateway.proxy.recheck import recheck
 from gateway.proxy.tls import TlsTransport
@@ -271,6 +272,11 @@ class ClientConnection(asyncio.BufferedProtocol):
         if kept > HEAVY_BYTES:
             self.context.connections.mark(self)
 
+    def keeping(self, kept: int) -> None:
+        """Have what is kept of an answer counted. kept: bytes of it"""
+        if kept > HEAVY_BYTES:
+            self.context.connections.mark(self)
+
     def await_nothing(self) -> None:
         """There is no deadline here: the gate decides, or a connection is being opened."""
         self.deadline = inf
@@ -356,6 +362,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         exchange = self.exchange
         if exchange is not None:
             held += sum(map(len, exchange.pending))
+            held += exchange.kept_bytes
             if exchange.body is not None:
                 held += len(exchange.body)
             if exchange.upstream is not None:
@@ -598,7 +605,9 @@ class ClientConnection(asyncio.BufferedProtocol):
         else:
             ip, subject = client.ip, client.subject
         context = self.context
-        begin = Exchange if context.tracer is None else TracedExchange
+        begin: type[Exchange] = Exchange if context.tracer is None else TracedExchange
+        if requested.route.mcp is not None:
+            begin = McpExchange if context.tracer is None else TracedMcpExchange
         exchange = self.exchange = begin(
             self, policy, requested, fields, reader, client, ip, subject
         )
@@ -660,6 +669,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if exchange.phase >= Phase.RELAYING:
             recheck(exchange, self.context.gate)
             if exchange.tunnel is None:
+                exchange.tick(now)
                 self._check_silence(exchange, now)
             elif not exchange.is_over:
                 exchange.tunnel.check(now)

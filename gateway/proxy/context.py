@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from email.utils import formatdate
+from secrets import token_bytes
 
+from gateway.domain.mcp.sessions import Seals
 from gateway.observe.log_throttle import LogThrottle
 from gateway.observe.metrics import Metrics
 from gateway.proxy.account import Accounting
@@ -55,6 +57,7 @@ class Context:
     draining:    answers close their connection
     verified:    cached answers of /v1/auth/verify
     retries:     what is left for retries
+    seals:       of the sessions of MCP servers
     tracer:      records spans of requests; None: traces are off
     """
 
@@ -71,6 +74,7 @@ class Context:
     date_field: DateField = field(default_factory=DateField)
     throttle: LogThrottle = field(default_factory=LogThrottle)
     draining: bool = False
+    seals: Seals = field(default_factory=lambda: Seals((token_bytes(32),)))
     tracer: Tracer | None = None
     verified: Verified = field(init=False)
     retries: RetryBudgets = field(init=False)

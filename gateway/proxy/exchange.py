@@ -12,6 +12,7 @@ import logging
 from time import perf_counter
 from typing import Final, Protocol
 
+from gateway.domain.identity import Grant
 from gateway.domain.limits import Check, Decision
 from gateway.domain.policy import Policy
 from gateway.domain.translation import Translation
@@ -60,7 +61,7 @@ _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
 _BODY_NEEDED = Steps(Event.BODY_NEEDED)
 _BODY_READ = Steps(Event.BODY_READ)
-_ADMITTED = Steps(Event.ADMITTED)
+ADMITTED: Final = Steps(Event.ADMITTED)
 _CONNECTED = Steps(Event.CONNECTED)
 _RESENT = Steps(Event.RESENT)
 _RESPONDED = Steps(Event.RESPONDED)
@@ -110,6 +111,10 @@ class ClientSide(Side, Protocol):
         """Set the same deadline, and have what is kept of the body counted. kept: bytes of it"""
         ...
 
+    def keeping(self, kept: int) -> None:
+        """Have what is kept of an answer counted. kept: bytes of it"""
+        ...
+
     def await_nothing(self) -> None:
         """There is no deadline here: the gate decides, or a connection is being opened."""
         ...
@@ -149,6 +154,7 @@ class Exchange(Request):
     upstream: its upstream connection
     framing:  how the answer's body is framed for the client
     tunnel:   of a WebSocket; None: there is none
+    mcp:      what was read of it, on a route with `mcp` alone
     resent:   how often it was sent again, by the route's `retries`
     """
 
@@ -161,6 +167,7 @@ class Exchange(Request):
         "context",
         "framing",
         "is_sent",
+        "mcp",
         "pending",
         "phase",
         "reader",
@@ -238,6 +245,11 @@ class Exchange(Request):
     def takes_more(self) -> bool:
         """Can more of the answer be written to the client?"""
         return self.conn.takes_more
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the answer that are kept before they are passed on."""
+        return 0
 
     @property
     def is_out_of_time(self) -> bool:
@@ -334,6 +346,9 @@ class Exchange(Request):
         self._collect(begun)
         return None
 
+    def message_check(self, granted: Grant) -> Check | None:
+        raise AssertionError("its route reads no messages")
+
     def _collect(self, payload: bytes) -> None:
         """Keep a part of the body that the decision depends on."""
         body, reader = self.body, self.reader
@@ -417,7 +432,7 @@ class Exchange(Request):
     # -- sending it to the upstream ---------------------------------------------------------------
     def connect(self) -> None:
         """Ask for an upstream connection: the request was admitted."""
-        self.phase = _ADMITTED[self.phase]
+        self.phase = ADMITTED[self.phase]
         self.upstream_from = perf_counter()
         route = self.route
         upstream = route.upstream if route.canary is None else self.upstream_for()
@@ -550,11 +565,14 @@ class Exchange(Request):
 
     def _send_again(self, last: UpstreamConnection | None) -> None:
         """Send it again. last: its last connection, if another server is to be chosen"""
+        self._begin_resending()
+        failed = None if last is None else last.pool
+        self.context.pools.connect_afresh(self.upstream_for(), self, failed)
+
+    def _begin_resending(self) -> None:
         self.phase = _RESENT[self.phase]
         # That of the last attempt may have passed. A connection has a timeout of its own.
         self.conn.await_nothing()
-        failed = None if last is None else last.pool
-        self.context.pools.connect_afresh(self.upstream_for(), self, failed)
 
     def _may_repeat(self, upstream: UpstreamConnection) -> bool:
         """Can the request be sent again, after its connection closed without an answer?
@@ -659,6 +677,9 @@ class Exchange(Request):
             upstream, self.upstream = self.upstream, None
             upstream.finish(reusable=False)
 
+    def tick(self, now: float) -> None:
+        """Called a few times a second while the answer is relayed. now: by the loop's clock"""
+
     # -- answers of the gateway -------------------------------------------------------------------
     def answer_refusal(self, refusal: Refusal) -> None:
         """Answer with a refusal."""
@@ -678,11 +699,18 @@ class Exchange(Request):
         """Answer from the gateway, with the limits' fields, and end."""
         if self.context.draining:
             self.keep = False
+        self._answer_whole(status, body, b"", content_type)
+
+    def _answer_whole(
+        self, status: int, body: bytes, lines: bytes, content_type: str = JSON
+    ) -> None:
+        """lines: of further header fields"""
         if self.reader is not None:
             self._end_request(self.reader)
         self.status = status
         self.bytes_out = 0 if self.method == "HEAD" else len(body)
-        self.conn.transport.write(reply.own_answer(self, self.context, status, body, content_type))
+        answer = reply.own_answer(self, self.context, status, body, content_type, lines)
+        self.conn.transport.write(answer)
         self._end(_ANSWERED, perf_counter())
 
     def _end_request(self, reader: BodyReader) -> None:

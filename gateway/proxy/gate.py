@@ -30,7 +30,8 @@ from gateway.domain.costs import (
 from gateway.domain.headers import HeaderRules
 from gateway.domain.identity import Absent, Grant, Identity
 from gateway.domain.judge import address_refusal, key_refusal
-from gateway.domain.limits import MOST_LEASE, SECOND_US, Decision
+from gateway.domain.limits import MOST_LEASE, SECOND_US, Check, Decision
+from gateway.domain.mcp.discovery import is_discovery
 from gateway.domain.policy import Policy
 from gateway.domain.ports import KeyDirectory, LeaseLimiter
 from gateway.domain.route import Route
@@ -43,6 +44,7 @@ from gateway.errors import (
     KEY_MISSING,
     KEY_UNKNOWN,
     MAINTENANCE,
+    NOT_FOUND,
     NOT_JSON,
     STORE_UNAVAILABLE,
     Refusal,
@@ -103,6 +105,7 @@ class Gate:
         )
         self._open_grants: dict[str, Grant] = {}
         self._failed = failed_grant(policy)
+        self._has_mcp = any(route.mcp is not None for route in policy.routes.values())
         #: Do addresses decide, by lists or because some are served during maintenance?
         self.has_address_rules = bool(policy.access_lists) or any(
             route.maintenance is not None for route in policy.routes.values()
@@ -169,6 +172,10 @@ class Gate:
             if key_id is not None:
                 self._look(request, key_id, None, fault)
                 return
+        if fault is None and credential is KEY_MISSING and self._has_mcp:
+            requested = request.requested
+            if is_discovery(requested.method, requested.path):
+                fault = NOT_FOUND
         if fault is None:
             self._unidentified(request, credential)
         else:
@@ -252,14 +259,20 @@ class Gate:
         request.grant = granted
         check = granted.check if request.refusal is None else granted.ask
         if check is None:
-            cost = self._cost(request, granted)
-            if cost is None:
+            check = self._found_check(request, granted)
+            if check is None:
                 return
-            check = granted.check_for(request.subject, request.header, cost)
         if granted.leases and request.refusal is None:
-            check = check.leased(randbelow(MOST_LEASE) + 1)
+            check = check.leased(randbelow(MOST_LEASE) + 1, request.connection)
         request.check = check
         self.limiter.decide(check, self._timed(request) if self.is_timed else request.decided)
+
+    def _found_check(self, request: Request, granted: Grant) -> Check | None:
+        """The check for what the request says; None: its body is awaited."""
+        if granted.reads:
+            return request.message_check(granted)
+        cost = self._cost(request, granted)
+        return None if cost is None else granted.check_for(request.subject, request.header, cost)
 
     def _cost(self, request: Request, granted: Grant) -> int | None:
         """The cost of the request: 0 if it is refused, also for its cost; None: body awaited."""

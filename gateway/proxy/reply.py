@@ -162,14 +162,14 @@ def _page(request: Request, pages: ErrorPages) -> Page | None:
 
 
 def own_answer(
-    request: Request, context: Context, status: int, body: bytes, content_type: str
+    request: Request, context: Context, status: int, body: bytes, content_type: str, lines: bytes
 ) -> bytes:
-    """A complete answer of the gateway."""
+    """A complete answer of the gateway. lines: of further header fields"""
     return answers.answer(
         status,
         b"%b%b%bX-Request-Id: %b\r\n"
         % (
-            _changed(request, b"", is_own=True),
+            lines + _changed(request, b"", is_own=True),
             _date(context),
             _limit_fields(request, context),
             request.request_id,

@@ -14,6 +14,7 @@ from typing import Final, Protocol
 
 from gateway.domain.identity import Grant, Identity
 from gateway.domain.limits import Check, Decision
+from gateway.domain.mcp.messages import Message
 from gateway.domain.policy import Policy
 from gateway.domain.route import Route
 from gateway.errors import Refusal
@@ -164,6 +165,16 @@ class Request(ABC):
         return found or self.subject
 
     @property
+    def connection(self) -> int:
+        """The connection that it is part of, for limits that count them; 0: it is its own."""
+        return 0
+
+    @property
+    def message(self) -> Message | None:
+        """The first MCP message in it; None: it has none, or was not read."""
+        return None
+
+    @property
     def trace_id(self) -> bytes:
         """Of the trace that it is part of, in hexadecimal; b"": traces are off."""
         return b""
@@ -209,6 +220,13 @@ class Request(ABC):
         start: by then the request may have a refusal.
 
         most: its largest size; too_large: the refusal of a larger one, which is returned
+        """
+
+    @abstractmethod
+    def message_check(self, granted: Grant) -> Check | None:
+        """The check for the messages in it, on a route that reads them; None: its body is awaited.
+
+        It sets `refusal` if they are refused; the check is then at cost 0.
         """
 
     @abstractmethod

@@ -9,7 +9,6 @@ from gateway.domain.upstreams import Server
 from gateway.http1.phases import Steps
 from gateway.http1.trace_context import trace_id_in
 from gateway.proxy.exchange import Exchange
-from gateway.proxy.forward import request_head
 from gateway.proxy.tracing import Trace, Tracer
 
 
@@ -42,7 +41,7 @@ class TracedExchange(Exchange):
     def build_head(self, server: Server) -> bytes:
         """The head for one of the upstream's servers, with the trace."""
         self.server = server
-        return b"%b%b\r\n" % (request_head(self, server)[:-2], self._lines)
+        return b"%b%b\r\n" % (super().build_head(server)[:-2], self._lines)
 
     def abandon(self, reason: str) -> None:
         """End without an answer, and record it."""

@@ -15,6 +15,7 @@ from gateway import tasks
 from gateway.domain.balance import due, probe
 from gateway.domain.balancing.rule import Asking
 from gateway.domain.balancing.rules import RULES
+from gateway.domain.mcp.sessions import server_tag
 from gateway.domain.policy import Policy, Timeouts
 from gateway.domain.targets import Target, place
 from gateway.domain.upstreams import Server, Trust, Upstream
@@ -277,6 +278,28 @@ class UpstreamPools:
         else:
             self._connect_soon(exchange, servers, pool)
 
+    def serve_at(
+        self, upstream: str, server: str, exchange: Admitted, *, afresh: bool = False
+    ) -> bool:
+        """The same with one server, which alone can serve it; False: the upstream has it no more.
+
+        server: as in `server_tag`; afresh: by a new connection
+        """
+        servers = self._upstreams.get(upstream)
+        pools = () if servers is None else servers.pools
+        pool = next((pool for pool in pools if server_tag(pool.label) == server), None)
+        if servers is None or pool is None:
+            return False
+        if servers.is_full:
+            exchange.fail(UPSTREAM_BUSY)
+        elif not pool.health.is_healthy:
+            exchange.fail(UPSTREAM_UNHEALTHY)
+        elif not afresh and (connection := pool.take()) is not None:
+            exchange.connected(connection)
+        else:
+            self._connect_soon(exchange, None, pool)
+        return True
+
     def connect_afresh(self, upstream: str, exchange: Admitted, failed: object) -> None:
         """Give it a new connection: its request is sent a second time.
 
@@ -321,12 +344,17 @@ class UpstreamPools:
             if not exchange.is_over:
                 exchange.failed()
 
-    def _connect_soon(self, exchange: Admitted, servers: UpstreamPool, pool: ServerPool) -> None:
+    def _connect_soon(
+        self, exchange: Admitted, servers: UpstreamPool | None, pool: ServerPool
+    ) -> None:
+        """servers: that may serve it in place of this one; None: no other may"""
         # Counted before the connection is open, so that a burst is spread over the servers.
         pool.reserve()
         tasks.spawn(self._connect(exchange, servers, pool), "connect")
 
-    async def _connect(self, exchange: Admitted, servers: UpstreamPool, first: ServerPool) -> None:
+    async def _connect(
+        self, exchange: Admitted, servers: UpstreamPool | None, first: ServerPool
+    ) -> None:
         """Try each healthy server once: nothing was sent yet, so no request is sent twice."""
         try:
             await self._try_each(exchange, servers, first)
@@ -334,7 +362,9 @@ class UpstreamPools:
             if not exchange.is_over:
                 exchange.failed()
 
-    async def _try_each(self, exchange: Admitted, servers: UpstreamPool, first: ServerPool) -> None:
+    async def _try_each(
+        self, exchange: Admitted, servers: UpstreamPool | None, first: ServerPool
+    ) -> None:
         tried: list[ServerPool] = []
         pool: ServerPool | None = first
         while pool is not None:
@@ -346,7 +376,9 @@ class UpstreamPools:
                     exchange.connected(connection)
                 return
             tried.append(pool)
-            pool = None if exchange.is_over else servers.next_untried(tried, exchange)
+            if exchange.is_over or servers is None:
+                break
+            pool = servers.next_untried(tried, exchange)
             if pool is not None:
                 pool.reserve()
         if not exchange.is_over:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from secrets import token_bytes
 
 from gateway.stores.redis.address import StoreAddress
 
@@ -22,6 +23,7 @@ class Settings:
     worker:      index of this worker from 0, and number of workers: (0, 1)
     admin_hosts: host names that the admin listener accepts, beside IP addresses and localhost
     take_over:   take over from the gateway that runs at this address
+    mcp_secret:  seals the sessions of MCP servers where the policies have no secrets for that
     listen_http: the address whose requests are redirected to `listen` by https; None: there is none
     """
 
@@ -35,6 +37,7 @@ class Settings:
     admin_hosts: tuple[str, ...] = ()
     take_over: bool = False
     listen_http: tuple[str, int] | None = None
+    mcp_secret: bytes = field(default_factory=lambda: token_bytes(32), repr=False)
 
 
 class CannotStart(Exception):

@@ -95,7 +95,7 @@ def test_leases() -> None:
     leased = granted.check.leased(7)
     assert (leased.limits, leased.counters) == (granted.limits, granted.check.counters)
     assert (leased.cost, leased.lease, leased.plain) == (2, 7, granted.check)
-    assert leased.leases == ("gw:limit:{acme}:key:k0:open:concurrency:6000000",)
+    assert leased.leases == (("gw:limit:{acme}:key:k0:open:concurrency:6000000", 7),)
     assert (granted.check.lease, leased.at_cost(0).lease) == (0, 0)
 
 

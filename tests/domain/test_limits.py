@@ -42,10 +42,10 @@ NAME_KINDS = {"domain/limits.py", "policies/limits.py", "policies/schema_limits.
 def compares_a_kind(source: str) -> bool:
     """Does a module contain one of the names, or compare a limit's kind with anything?
 
-    "rate" is also a setting of policies, so it counts only in a comparison.
+    "rate" and "connections" are settings of policies, too, so they count only in a comparison.
     """
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, ast.Constant) and node.value in set(KINDS) - {"rate"}:
+        if isinstance(node, ast.Constant) and node.value in set(KINDS) - {"rate", "connections"}:
             return True
         if isinstance(node, ast.Compare):
             # `"rate" in given` looks for a setting.
@@ -84,9 +84,11 @@ def test_no_module_compares_a_kind_by_its_name() -> None:
         ('Limit("failed_auth", "rate", 60, 60_000_000)', False),
         ('text == "a quota"', False),
         ('"rate" in given', False),
+        ('limit.kind == "connections"', True),
+        ('given["connections"]', False),
         ("limit.rules.calendar", False),
     ],
 )
 def test_a_name_is_seen(source: str, expected: bool) -> None:
-    """In a comparison or, except for "rate", anywhere."""
+    """In a comparison or, except for two of them, anywhere."""
     assert compares_a_kind(source) is expected

@@ -92,6 +92,25 @@ def test_values_of_the_key(policy: Policy) -> None:
     assert plan_limits(policy.plans["free"], own) == (own["plan"],)
 
 
+def test_values_leave_what_is_counted() -> None:
+    """Whether a limit counts connections or messages is set where it is defined, like its mode."""
+    connections = Limit("open", "connections", 5, LEASE_US)
+    messages = Limit("all", "rate", 600, PERIODS_US["minute"], of="messages")
+    route = Route("r", "*", (), True, "api", plan_limits=False, limits=(connections, messages))
+    own = {
+        "open": Limit("open", "concurrency", 20, LEASE_US),
+        "all": Limit("all", "rate", 900, PERIODS_US["minute"]),
+    }
+    assert limits_for(None, route, own) == (
+        replace(connections, amount=20),
+        replace(messages, amount=900),
+    )
+    plain = replace(route, limits=(Limit("open", "concurrency", 5, LEASE_US),))
+    assert limits_for(None, plain, {"open": replace(connections, amount=9)}) == (
+        Limit("open", "concurrency", 9, LEASE_US),
+    )
+
+
 def test_candidates(tmp_path: Path) -> None:
     """Each follows its limit; not where the values of the limit are those of a plan or key."""
     plans = """

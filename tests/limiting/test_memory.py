@@ -31,8 +31,8 @@ class MemoryRig:
         return [decision for decision in decisions if decision is not None]
 
     def release(self, check: Check) -> None:
-        for name in check.leases:
-            self.limiter.release(name, check.lease)
+        for lease in check.leases:
+            self.limiter.release(*lease)
 
 
 class TestMemoryLimiter(LimiterSuite):

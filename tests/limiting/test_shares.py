@@ -105,6 +105,33 @@ def test_no_share_of_what_costs_nothing() -> None:
     assert counters.decide(check).standings[0].remaining == 46
 
 
+def test_a_connection_without_a_share() -> None:
+    """Where a limit has no share, the connections that hold a lease are admitted, and no others."""
+    limits = (Limit("plan", "rate", 100, 60_000_000), Limit("few", "connections", 1, LEASE_US))
+    local = MemoryLimiter(lambda: 1_800_000_000_000_000)
+    counters = LocalCounters(local, lambda: (0, 2))
+    name = next(str(n) for n in range(99) if share(limits[1], str(n), 0, 2) is None)
+    check = Check(limits, ("plan", name))
+    local.renew(name, [(101, 7), 102])
+    decisions = [counters.decide(check.leased(n, tag)) for n, tag in ((1, 101), (2, 102), (3, 0))]
+    assert [decision.allowed for decision in decisions] == [True, False, False]
+
+
+def test_what_the_store_refuses() -> None:
+    """The lease of a connection stays, as other requests may hold it; a request's own does not."""
+    held, clients = (
+        Limit("held", "concurrency", 9, LEASE_US),
+        Limit("few", "connections", 9, LEASE_US),
+    )
+    counters = LocalCounters(MemoryLimiter(lambda: 1_800_000_000_000_000), lambda: (0, 1))
+    check = Check((held, clients), ("held", "clients"))
+    for number, tag in ((1, 101), (2, 0)):
+        counters.decide(check.leased(number, tag))
+        counters.release(check.leased(number, tag))
+    left = [one.remaining for one in counters.decide(check.at_cost(0)).standings]
+    assert left == [9, 8]
+
+
 class SharesRig(MemoryRig):
     """The counters of a worker that has all of each limit to itself."""
 

@@ -32,6 +32,8 @@ Step = tuple[int, int]
 Part = tuple[tuple[Limit, ...], list[Step]]
 #: Before a step, by its index, the steps whose requests have ended by then.
 Ends = Mapping[int, Sequence[int]]
+#: The connection of each step, 0: none, and the worker that has it.
+Tags = Sequence[tuple[int, int]]
 
 
 class Rig(Protocol):
@@ -57,7 +59,11 @@ def at_cost(check: Check, cost: Cost) -> Check:
 
 
 def replay(
-    rig: Rig, limits: Sequence[Limit], steps: Sequence[tuple[int, Cost]], ends: Ends | None = None
+    rig: Rig,
+    limits: Sequence[Limit],
+    steps: Sequence[tuple[int, Cost]],
+    ends: Ends | None = None,
+    tags: Tags | None = None,
 ) -> list[Decision]:
     """Steps with a cost take leases of concurrency limits, and hold them until their end, if they
     have one.
@@ -66,7 +72,7 @@ def replay(
     asked = [(now_us, at_cost(check, cost)) for now_us, cost in steps]
     if check.leases:
         asked = [
-            (now_us, one.leased(number) if one.cost else one)
+            (now_us, held(one, number, tags[number - 1] if tags else (0, 0)) if one.cost else one)
             for number, (now_us, one) in enumerate(asked, 1)
         ]
     decisions: list[Decision] = []
@@ -75,6 +81,13 @@ def replay(
         for ended in (ends or {})[turn]:
             rig.release(asked[ended][1])
     return decisions + rig.ask(asked[len(decisions) :])
+
+
+def held(check: Check, number: int, tags: tuple[int, int]) -> Check:
+    """The check with its lease, as that of a connection in a worker."""
+    leased = check.leased(number, tags[0])
+    leased.holder = tags[1]
+    return leased
 
 
 def replay_changes(rig: Rig, parts: Sequence[Part]) -> list[Decision]:
@@ -148,7 +161,7 @@ class Recount:
         fits = self.ahead(now) + cost * self.token <= self.peak * self.token
         return self.used(now) + cost <= self.peak and (self.limit.burst is None or fits)
 
-    def admit(self, now: int, cost: int, _number: int) -> None:
+    def admit(self, now: int, cost: int, _member: object) -> None:
         last = now // self.width
         ahead = min(self.ahead(now) + cost * self.token, self.peak * self.token)
         has_bucket = self.limit.burst is not None
@@ -186,10 +199,14 @@ class Recount:
 
 @dataclass
 class HeldCount:
-    """One concurrency limit: when each step's lease expires."""
+    """One concurrency limit: when each lease expires, of a step or of a connection in a worker.
+
+    asking: who asks: a step; or a connection, with the worker
+    """
 
     limit: Limit
-    until: dict[int, int] = field(default_factory=dict)
+    until: dict[object, int] = field(default_factory=dict)
+    asking: object = None
 
     def look(self, now: int) -> None:
         """As with rates, a check by a clock that was ahead removes nothing."""
@@ -197,23 +214,37 @@ class HeldCount:
         if any(until > latest for until in self.until.values()):
             self.until = {n: min(until, latest) for n, until in self.living(now).items()}
 
-    def living(self, now: int) -> dict[int, int]:
+    def living(self, now: int) -> dict[object, int]:
         return {n: until for n, until in self.until.items() if until > now}
 
-    def admits(self, now: int, cost: int) -> bool:
-        return len(self.living(now)) + (cost > 0) <= self.limit.amount
+    def counted(self, now: int) -> set[object]:
+        return set(self.living(now))
 
-    def admit(self, now: int, _cost: int, number: int) -> None:
-        self.until = {**self.living(now), number: now + LEASE_US}
+    def admits(self, now: int, cost: int) -> bool:
+        return len(self.counted(now)) + (cost > 0) <= self.limit.amount
+
+    def admit(self, now: int, _cost: int, member: object) -> None:
+        self.until = {**self.living(now), member: now + LEASE_US}
 
     def remaining(self, now: int) -> int:
-        return max(0, self.limit.amount - len(self.living(now)))
+        return max(0, self.limit.amount - len(self.counted(now)))
 
     def reset(self, now: int) -> int:
         return max((until - now for until in self.living(now).values()), default=0)
 
     def retry(self, _now: int, _cost: int) -> float:
         return 1_000_000
+
+
+class ConnectionCount(HeldCount):
+    """One limit of connections."""
+
+    def counted(self, now: int) -> set[object]:
+        return {member[0] for member in self.living(now) if isinstance(member, tuple)}
+
+    def admits(self, now: int, cost: int) -> bool:
+        assert isinstance(self.asking, tuple)
+        return self.asking[0] in self.counted(now) or super().admits(now, cost)
 
 
 @dataclass
@@ -261,7 +292,7 @@ class PeriodCount:
     def admits(self, _now: int, cost: int) -> bool:
         return self.counted + cost <= self.limit.amount
 
-    def admit(self, _now: int, cost: int, _number: int) -> None:
+    def admit(self, _now: int, cost: int, _member: object) -> None:
         self.counted += cost
 
     def remaining(self, _now: int) -> int:
@@ -277,13 +308,18 @@ class PeriodCount:
 def count_of(limit: Limit) -> Recount | PeriodCount | HeldCount:
     if limit.kind == "concurrency":
         return HeldCount(limit)
+    if limit.kind == "connections":
+        return ConnectionCount(limit)
     return Recount(limit) if limit.calendar is None else PeriodCount(limit)
 
 
 def recount(
-    limits: Sequence[Limit], steps: Sequence[tuple[int, Cost]], ends: Ends | None = None
+    limits: Sequence[Limit],
+    steps: Sequence[tuple[int, Cost]],
+    ends: Ends | None = None,
+    tags: Tags | None = None,
 ) -> Iterator[dict[str, Any]]:
-    yield from recount_with([count_of(limit) for limit in limits], steps, ends)
+    yield from recount_with([count_of(limit) for limit in limits], steps, ends, tags)
 
 
 def recount_changes(parts: Sequence[Part]) -> Iterator[dict[str, Any]]:
@@ -299,16 +335,27 @@ def recount_with(
     counts: Sequence[Recount | PeriodCount | HeldCount],
     steps: Sequence[tuple[int, Cost]],
     ends: Ends | None = None,
+    tags: Tags | None = None,
 ) -> Iterator[dict[str, Any]]:
     limits = [count.limit for count in counts]
+
+    def member(turn: int, count: object) -> object:
+        if not isinstance(count, ConnectionCount):
+            return turn
+        return tags[turn] if tags and tags[turn][0] else (f"the request of step {turn}", 0)
+
+    all_costs = [(cost,) * len(limits) if isinstance(cost, int) else cost for _, cost in steps]
     for turn, (now, cost) in enumerate(steps):
-        costs = (cost,) * len(limits) if isinstance(cost, int) else cost
+        costs = all_costs[turn]
         # Only where all cost the same does one refuse at cost 0: it has admitted too much before.
         asked = [isinstance(cost, int) or units > 0 for units in costs]
-        for count in counts:
-            for ended in (ends or {}).get(turn, ()):
-                if isinstance(count, HeldCount):
-                    count.until.pop(ended, None)
+        for i, count in enumerate(counts):
+            if isinstance(count, HeldCount):
+                for ended in (ends or {}).get(turn, ()):
+                    if all_costs[ended][i]:
+                        count.until.pop(member(ended, count), None)
+                # Without a cost a step has no lease, and is of no connection.
+                count.asking = member(turn, count) if any(costs) else (None, 0)
             count.look(now)
         refusing = {
             i for i, count in enumerate(counts) if asked[i] and not count.admits(now, costs[i])
@@ -318,14 +365,14 @@ def recount_with(
         admitted = [not refused and units > 0 for units in costs]
         for count, units, counted in zip(counts, costs, admitted, strict=True):
             if counted:
-                count.admit(now, units, turn)
+                count.admit(now, units, member(turn, count))
         left = [0 if i in refusing else c.remaining(now) for i, c in enumerate(counts)]
         retry: float | None = None
         if refused:
             retry = max(counts[i].retry(now, costs[i]) for i in refused)
             governing = next(i for i in refused if counts[i].retry(now, costs[i]) == retry)
         else:
-            counted = [i for i in enforced if limits[i].kind != "concurrency"]
+            counted = [i for i in enforced if not isinstance(counts[i], HeldCount)]
             governing = min(counted or enforced or [0], key=left.__getitem__)
         yield {
             "allowed": not refused,
@@ -417,6 +464,26 @@ def costed(
     return of, [(at_us, draw(st.just(cost) | each)) for at_us, cost in taken], ends
 
 
+#: Limits, steps, the ends of some of them, and the connection of each.
+Connected = tuple[tuple[Limit, ...], list[tuple[int, Cost]], Ends, Tags]
+
+
+@st.composite
+def connected(draw: st.DrawFn) -> Connected:
+    """The same for limits of all kinds: few connections, with requests in several workers."""
+    of, taken, ends = draw(costed())
+    counting = Limit("clients", "connections", draw(st.integers(1, 3)), LEASE_US)
+    counting = replace(counting, shadow=draw(st.integers(0, 4)) == 0)
+    at = draw(st.integers(0, len(of)))
+    unit = st.sampled_from((1, 1, 1, 0))
+    wider: list[tuple[int, Cost]] = [
+        (now_us, cost if isinstance(cost, int) else (*cost[:at], draw(unit), *cost[at:]))
+        for now_us, cost in taken
+    ]
+    tag = st.tuples(st.sampled_from((0, 101, 102, 103, 2**52)), st.sampled_from((21, 22, 2**52)))
+    return (*of[:at], counting, *of[at:]), wider, ends, [draw(tag) for _ in taken]
+
+
 @st.composite
 def changes(draw: st.DrawFn) -> list[Part]:
     """Parts of a trace: between them, amounts and bursts change, and sometimes kinds."""
@@ -496,6 +563,7 @@ examples = settings(
 FREE = Limit("plan", "rate", 60, 60_000_000, 100)
 FIVE = Limit("webhook-test", "rate", 5, 60_000_000)
 HELD = Limit("connections", "concurrency", 3, LEASE_US)
+CLIENTS = Limit("clients", "connections", 2, LEASE_US)
 
 
 class LimiterSuite:
@@ -749,6 +817,86 @@ class LimiterSuite:
         rig.release(held[0])
         decisions = rig.ask([(START_US, check.leased(5)), (START_US, check.leased(6))])
         assert [decision.allowed for decision in decisions] == [True, False]
+
+    @given(trace=connected())
+    @examples
+    def test_connections_recounted(self, rig: Rig, trace: Connected) -> None:
+        """Limits of all kinds, of requests of connections in several workers, are decided as by a
+        recount.
+        """
+        answers = [as_figures(decision) for decision in replay(rig, *trace)]
+        assert answers == list(recount(*trace))
+
+    def test_connections(self, rig: Rig) -> None:
+        """A connection counts once, however many requests it has; a further one is refused."""
+        second = 1_000_000
+        tags = [(11, 1), (11, 1), (12, 1), (11, 1), (13, 1), (0, 0), (13, 1), (12, 1)]
+        taken = [(START_US + n * second, 1) for n in range(len(tags))]
+        decisions = replay(rig, (CLIENTS,), taken, {6: [2]}, tags)
+        assert [decision.allowed for decision in decisions] == [
+            *(True, True, True, True),
+            *(False, False),
+            *(True, False),
+        ]
+        assert [decision.remaining for decision in decisions] == [1, 1, 0, 0, 0, 0, 0, 0]
+        assert {d.retry_us for d in decisions if not d.allowed} == {second}
+        assert [decision.reset_us // second for decision in decisions] == [6, 6, 6, 6, 5, 4, 6, 5]
+
+    def test_a_connection_in_two_workers(self, rig: Rig) -> None:
+        """It counts until it holds a lease in neither of them."""
+        one = replace(CLIENTS, amount=1)
+        tags = [(11, 1), (11, 2), (12, 1), (12, 1), (11, 1)]
+        taken = [(START_US, 1)] * 5
+        decisions = replay(rig, (one,), taken, {2: [0], 3: [1]}, tags)
+        assert [decision.allowed for decision in decisions] == [True, True, False, True, False]
+
+    def test_requests_without_a_connection(self, rig: Rig) -> None:
+        """Each counts as one of its own."""
+        decisions = replay(rig, (CLIENTS, HELD), [(START_US, 1)] * 3, {2: [0]})
+        assert [decision.allowed for decision in decisions] == [True] * 3
+        assert [one.remaining for one in decisions[2].standings] == [0, 1]
+        assert not replay(rig, (CLIENTS, HELD), [(START_US, 1)] * 3)[2].allowed
+
+    def test_connections_lapse(self, rig: Rig) -> None:
+        """A connection counts for the time of a lease after its last request was admitted."""
+        one, end_us = replace(CLIENTS, amount=1), START_US + LEASE_US
+        taken = [(START_US, 1), (START_US + 5, 1), (end_us + 4, 1), (end_us + 5, 1)]
+        decisions = replay(rig, (one,), taken, None, [(11, 1), (11, 1), (12, 1), (12, 1)])
+        assert [decision.allowed for decision in decisions] == [True, True, False, True]
+
+    def test_a_connection_beyond_the_limit(self, rig: Rig) -> None:
+        """After a reduction, connections that are open continue, and no new one is admitted."""
+        check = rig.fresh((CLIENTS,))
+        less = Check((replace(CLIENTS, amount=1),), check.counters)
+        asked = [(check, 11), (check, 12), (less, 11), (less, 12), (less, 13)]
+        decisions = rig.ask(
+            [(START_US, held(one, n, (tag, 1))) for n, (one, tag) in enumerate(asked, 1)]
+        )
+        assert [decision.allowed for decision in decisions] == [True] * 4 + [False]
+        dry = Check(less.limits, less.counters, 1, dry=True, lease=9, connection=12, holder=3)
+        other = Check(less.limits, less.counters, 1, dry=True, lease=9, connection=13, holder=3)
+        assert [one.allowed for one in rig.ask([(START_US, dry), (START_US, other)])] == [
+            *(True, False)
+        ]
+        rig.release(held(check, 2, (12, 1)))
+        assert rig.ask([(START_US, check.at_cost(0))])[0].remaining == 1
+
+    def test_a_shadow_counts_connections(self, rig: Rig) -> None:
+        """A limit in shadow mode counts connections beyond its amount, and refuses nothing."""
+        watching = replace(CLIENTS, amount=1, shadow=True)
+        tags = [(11, 1), (12, 1), (11, 1), (13, 1)]
+        decisions = replay(rig, (watching,), [(START_US, 1)] * 4, None, tags)
+        assert [decision.allowed for decision in decisions] == [True] * 4
+        assert [decision.refusing for decision in decisions] == [0, 1, 0, 1]
+
+    def test_a_request_that_opens_no_connection(self, rig: Rig) -> None:
+        """One that costs nothing there passes, and its connection does not count."""
+        one = replace(CLIENTS, amount=1)
+        taken: list[tuple[int, Cost]] = [(START_US, (1, 1)), (START_US, (0, 1)), (START_US, (1, 1))]
+        tags = [(11, 1), (12, 1), (12, 1)]
+        decisions = replay(rig, (one, FIVE), taken, None, tags)
+        assert [decision.allowed for decision in decisions] == [True, True, False]
+        assert [[one.remaining for one in d.standings] for d in decisions[:2]] == [[0, 4], [0, 3]]
 
     def test_an_upgrade(self, rig: Rig) -> None:
         """Used units stay when the plan changes: the new plan's bucket lacks them."""

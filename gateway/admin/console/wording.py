@@ -107,7 +107,7 @@ def outcome(text: str) -> str:
 def limit_text(limit: Limit) -> str:
     """A limit in words: "60 a minute, burst 100", "10,000 a day (quota)"."""
     if limit.is_leased:
-        return f"{number(limit.amount)} concurrent requests"
+        return f"{number(limit.amount)} {limit.rules.unit_words}"
     burst = f", burst {number(limit.burst)}" if limit.burst is not None else ""
     label = KINDS[limit.kind].label
     counted = f" {limit.of}" if limit.of != "requests" else ""

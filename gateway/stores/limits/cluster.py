@@ -217,9 +217,11 @@ def part_of(check: Check, limits: Sequence[int], *, dry: bool) -> Check:
         tuple(check.counters[index] for index in limits),
         check.cost if costs is None or any(costs) else 0,
         dry,
-        # A dry check takes no lease.
-        lease=0 if dry else check.lease,
+        # A dry check takes no lease, but one of a connection that holds one is admitted.
+        lease=check.lease,
         costs=costs,
+        connection=check.connection,
+        holder=check.holder,
     )
 
 

@@ -9,6 +9,10 @@ correct again within one round of renewals.
 Renewals and releases are sent without waiting for the reply. The next renewal, or the expiry of a
 lease that is no longer renewed, corrects what a failed one left.
 
+In a limit of connections the requests of a connection share a lease in each worker. It is released
+at the end of its last request, unless another one is being decided: commands arrive in order, so
+the release would remove the lease that the decision has just taken.
+
 A gateway that was stopped for longer than a lease lasts may find its slots taken when it continues.
 It keeps its connections, and the counter stays above the limit until enough of them have ended.
 """
@@ -16,14 +20,15 @@ It keeps its connections, and the counter stays above the limit until enough of 
 from __future__ import annotations
 
 import asyncio
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
+from secrets import randbelow
 from typing import Any, Final, Protocol
 
-from gateway.domain.limits import LEASE_US, Check, Decision
+from gateway.domain.limits import LEASE_US, MOST_LEASE, Check, Decision, Member
 from gateway.domain.ports import Limiter
 from gateway.stores.redis.connection import command
 from gateway.tasks import end, spawn
@@ -43,7 +48,7 @@ BATCH_LEASES: Final = 500
 #: How long a worker that stops waits for its last releases to arrive.
 STOP_TIMEOUT_S: Final = 0.5
 
-#: KEYS[1]: a counter; ARGV: for how many microseconds from now, and the leases' numbers. A bounded
+#: KEYS[1]: a counter; ARGV: for how many microseconds from now, and the leases' members. A bounded
 #: number of expired leases is removed at one time, as in decide.lua.
 _RENEW: Final = b"""
 local time = redis.call('TIME')
@@ -60,11 +65,11 @@ redis.call('PEXPIRE', KEYS[1], math.ceil(ARGV[1] / 1000))
 class LeaseStore(Protocol):
     """Where leases are kept. Failures are not reported: later renewals correct them."""
 
-    def renew(self, name: str, numbers: Collection[int]) -> None:
+    def renew(self, name: str, members: Collection[Member]) -> None:
         """Hold these leases of a counter for their full time from now on, lost ones included."""
         ...
 
-    def release(self, name: str, number: int) -> None:
+    def release(self, name: str, member: Member) -> None:
         """Release a lease of a counter; harmless when it is not held."""
         ...
 
@@ -78,13 +83,13 @@ class RedisLeases:
         self._quiet = asyncio.Event()
         self._quiet.set()
 
-    def renew(self, name: str, numbers: Collection[int]) -> None:
-        left = iter(numbers)
+    def renew(self, name: str, members: Collection[Member]) -> None:
+        left = map(member_text, members)
         while some := list(islice(left, BATCH_LEASES)):
             self._send_command(name, command("EVAL", _RENEW, 1, name, LEASE_US, *some))
 
-    def release(self, name: str, number: int) -> None:
-        self._send_command(name, command("ZREM", name, number))
+    def release(self, name: str, member: Member) -> None:
+        self._send_command(name, command("ZREM", name, member_text(member)))
 
     async def flushed(self) -> None:
         """Wait until the store has answered all commands, for STOP_TIMEOUT_S at most."""
@@ -103,12 +108,21 @@ class RedisLeases:
             self._quiet.set()
 
 
+def member_text(member: Member) -> int | str:
+    """A member of the sorted set, as `lua/decide.lua` writes it."""
+    return member if isinstance(member, int) else "{}:{}".format(*member)
+
+
 @dataclass(slots=True)
 class _Held:
-    """The leases of one counter that are held. due_s: when to renew them"""
+    """The leases of one counter that are held.
+
+    due_s:   when to renew them
+    members: each with the numbers of the requests that hold it; none: one is being decided
+    """
 
     due_s: float
-    numbers: set[int] = field(default_factory=set)
+    members: dict[Member, set[int]] = field(default_factory=dict)
 
 
 class LeaseKeeper:
@@ -117,43 +131,56 @@ class LeaseKeeper:
     stores: where the leases are kept; with the fallback's own counters, so that they include this
             worker's leases in an outage
     now_s:  a clock that never steps back
+    tag:    of this worker among all of all gateways; 0: a random one
     """
 
     def __init__(
-        self, limiter: Limiter, stores: Sequence[LeaseStore], now_s: Callable[[], float]
+        self,
+        limiter: Limiter,
+        stores: Sequence[LeaseStore],
+        now_s: Callable[[], float],
+        *,
+        tag: int = 0,
     ) -> None:
+        self._tag = tag or randbelow(MOST_LEASE) + 1
         self._limiter = limiter
         self._stores = stores
         self._now_s = now_s
         #: By the counter's name, in the order in which they are due.
         self._held: OrderedDict[str, _Held] = OrderedDict()
+        #: The leases of connections that checks may take whose decision has not arrived.
+        self._awaited: Counter[tuple[str, Member]] = Counter()
         self._task: asyncio.Task[None] | None = None
 
     @property
     def held(self) -> int:
         """The number of leases that this worker holds."""
-        return sum(len(held.numbers) for held in self._held.values())
+        return sum(len(held.members) for held in self._held.values())
 
     def decide(self, check: Check, done: Done) -> None:
         if not check.lease:
             self._limiter.decide(check, done)
             return
+        check.holder = self._tag
+        awaited = check.leases if check.connection else ()
+        self._awaited.update(awaited)
 
         def decided(decision: Decision | None) -> None:
             if decision is not None and decision.allowed:
                 self._note(check)
+            for lease in awaited:
+                self._no_longer_await(*lease)
             done(decision)
 
         self._limiter.decide(check, decided)
 
     def release(self, check: Check) -> None:
-        for name in check.leases:
+        for name, member in check.leases:
             held = self._held.get(name)
-            if held is not None and check.lease in held.numbers:
-                held.numbers.remove(check.lease)
-                if not held.numbers:
-                    del self._held[name]
-                self._release(name, (check.lease,))
+            requests = None if held is None else held.members.get(member)
+            if requests and check.lease in requests:
+                requests.remove(check.lease)
+                self._release_unused(name, member)
 
     def renew_due(self) -> None:
         """Renew the leases that are due, of MOST_COUNTERS counters at most."""
@@ -165,7 +192,7 @@ class LeaseKeeper:
             held.due_s = now_s + RENEW_S
             self._held.move_to_end(name)
             for store in self._stores:
-                store.renew(name, held.numbers)
+                store.renew(name, held.members.keys())
 
     def renew_soon(self) -> None:
         """Make all leases due now: the store may have lost its data."""
@@ -180,7 +207,7 @@ class LeaseKeeper:
         """Stop renewing, and release all leases."""
         await end(self._task)
         for name, held in self._held.items():
-            self._release(name, held.numbers)
+            self._release(name, held.members)
         self._held.clear()
 
     async def _run(self) -> None:
@@ -189,13 +216,29 @@ class LeaseKeeper:
             self.renew_due()
 
     def _note(self, check: Check) -> None:
-        for name in check.leases:
+        for name, member in check.leases:
             held = self._held.get(name)
             if held is None:
                 held = self._held[name] = _Held(self._now_s() + RENEW_S)
-            held.numbers.add(check.lease)
+            held.members.setdefault(member, set()).add(check.lease)
 
-    def _release(self, name: str, numbers: Iterable[int]) -> None:
-        for number in numbers:
+    def _no_longer_await(self, name: str, member: Member) -> None:
+        self._awaited[name, member] -= 1
+        if not self._awaited[name, member]:
+            del self._awaited[name, member]
+            self._release_unused(name, member)
+
+    def _release_unused(self, name: str, member: Member) -> None:
+        """Release a lease if it is held, and no request has it or may have it."""
+        held = self._held.get(name)
+        if held is None or held.members.get(member, True):
+            return
+        del held.members[member]
+        if not held.members:
+            del self._held[name]
+        self._release(name, (member,))
+
+    def _release(self, name: str, members: Iterable[Member]) -> None:
+        for member in members:
             for store in self._stores:
-                store.release(name, number)
+                store.release(name, member)

@@ -31,8 +31,9 @@ _EVAL: Final = b"$7\r\nEVALSHA\r\n$40\r\n%s\r\n" % (
 )
 
 _CHECK: Final = Struct("<dB")
-#: The same with the number of a lease.
+#: The same with the number of a lease, or with its negative and the tags of connection and worker.
 _LEASED_CHECK: Final = Struct("<dBd")
+_CONNECTED_CHECK: Final = Struct("<dBddd")
 #: Added to the number of limits: a lease follows; costs follow.
 _LEASED: Final = 128
 _COSTS: Final = 64
@@ -68,8 +69,7 @@ def build_command(checks: list[Check], now_us: int, clock_us: Callable[[], int] 
         limits = len(check.limits)
         count += limits
         if check.lease:
-            form = limits + _LEASED + (_COSTS if check.costs else 0)
-            packed_values.append(_LEASED_CHECK.pack(_cost(check), form, check.lease))
+            packed_values.append(_pack_lease(check))
             values = values[_CHECK.size :]
         packed_values.append(values)
     packed = b"".join(packed_values)
@@ -149,6 +149,14 @@ def _names(check: Check) -> bytes:
 
 def _cost(check: Check) -> int:
     return -check.cost if check.dry else check.cost
+
+
+def _pack_lease(check: Check) -> bytes:
+    """The first values of a check that has a lease, without its costs."""
+    form = len(check.limits) + _LEASED + (_COSTS if check.costs else 0)
+    if not check.connection:
+        return _LEASED_CHECK.pack(_cost(check), form, check.lease)
+    return _CONNECTED_CHECK.pack(_cost(check), form, -check.lease, check.connection, check.holder)
 
 
 @lru_cache(maxsize=4_096)

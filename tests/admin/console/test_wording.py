@@ -105,6 +105,7 @@ def limit(**given: Any) -> Limit:
         ({"burst": 10_000}, "6,000 a minute, burst 10,000"),
         ({"kind": "quota", "window_us": UNITS_US["day"]}, "6,000 a day (quota)"),
         ({"kind": "concurrency", "amount": 5}, "5 concurrent requests"),
+        ({"kind": "connections", "amount": 1000}, "1,000 connections"),
         ({"of": "messages"}, "6,000 messages a minute"),
     ],
 )

@@ -27,6 +27,7 @@ from gateway.domain.ports import StoreDown
 from gateway.stores.keys.records import write_record
 from gateway.stores.keys.store import RedisKeyStore
 from gateway.stores.limits.cluster import ClusterLimiter, merge, part_of
+from gateway.stores.limits.leases import member_text
 from gateway.stores.limits.limiter import probe
 from gateway.stores.limits.script import LOAD
 from gateway.stores.names import KEYS_SLOT, key_name
@@ -139,9 +140,9 @@ class ClusterRig:
         return decisions
 
     def release(self, check: Check) -> None:
-        for name in check.leases:
+        for name, member in check.leases:
             with redis_at(self.nodes, name) as client:
-                client.zrem(name, check.lease)
+                client.zrem(name, member_text(member))
 
 
 def redis_at(nodes: ClusterNodes, name: str) -> Any:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gateway.domain.limits import LEASE_US, SECOND_US, Check, Decision, Limit
+from gateway.domain.limits import LEASE_US, SECOND_US, Check, Decision, Limit, Member
 from gateway.domain.ports import Review
 from gateway.limiting.fallback import FallbackLimiter
 from gateway.limiting.memory import MemoryLimiter
@@ -37,14 +39,14 @@ class Book:
     """Records its calls."""
 
     def __init__(self) -> None:
-        self.renewed: list[tuple[str, set[int]]] = []
-        self.released: list[tuple[str, int]] = []
+        self.renewed: list[tuple[str, set[Member]]] = []
+        self.released: list[tuple[str, Member]] = []
 
-    def renew(self, name: str, numbers: Collection[int]) -> None:
-        self.renewed.append((name, set(numbers)))
+    def renew(self, name: str, members: Collection[Member]) -> None:
+        self.renewed.append((name, set(members)))
 
-    def release(self, name: str, number: int) -> None:
-        self.released.append((name, number))
+    def release(self, name: str, member: Member) -> None:
+        self.released.append((name, member))
 
 
 class Rig:
@@ -226,9 +228,9 @@ async def test_through_an_outage() -> None:
             else:
                 super().decide(check, done, review)
 
-        def renew(self, name: str, numbers: Iterable[int]) -> None:
+        def renew(self, name: str, members: Iterable[Member]) -> None:
             if not self.is_away:
-                super().renew(name, numbers)
+                super().renew(name, members)
 
     rig = Rig()
     clock_us = rig.limiter.clock_us
@@ -299,6 +301,252 @@ def test_never_more_than_the_limit_live(moves: list[tuple[str, Any]]) -> None:
             keeper.renew_due()
     opened = sum(rig.open(10_000 + number) for number in range(9))
     assert opened == HELD.amount - len(living)
+
+
+# -- connections -----------------------------------------------------------------------------------
+
+CLIENTS = Limit("clients", "connections", 2, LEASE_US)
+CONNECTED = check_of(CLIENTS)
+(COUNTER,) = CONNECTED.counters
+
+
+class Later:
+    """A limiter whose decisions the test gives, in order."""
+
+    def __init__(self) -> None:
+        self.asked: list[Callable[[Decision | None], None]] = []
+
+    def decide(self, _check: Check, done: Callable[[Decision | None], None]) -> None:
+        self.asked.append(done)
+
+    def answer(self, allowed: bool | None) -> None:
+        done = self.asked.pop(0)
+        done(None if allowed is None else Decision(allowed, 0, None, START_US, ()))
+
+
+class Pending:
+    """A keeper over such a limiter, and the requests 1, 2, … of connection 101."""
+
+    def __init__(self) -> None:
+        self.store, self.limiter = Book(), Later()
+        self.keeper = LeaseKeeper(self.limiter, (self.store,), lambda: 0.0, tag=7)
+        self.checks = [CONNECTED.leased(number, 101) for number in range(1, 6)]
+
+    def ask(self, *numbers: int) -> None:
+        for number in numbers:
+            self.keeper.decide(self.checks[number - 1], lambda _: None)
+
+    def answer(self, *allowed: bool | None) -> None:
+        for one in allowed:
+            self.limiter.answer(one)
+
+    def end(self, *numbers: int) -> None:
+        for number in numbers:
+            self.keeper.release(self.checks[number - 1])
+
+
+def test_the_last_request_of_a_connection_releases_it() -> None:
+    """Its lease is held once, and released when no request has it, whatever ends twice."""
+    pending = Pending()
+    pending.ask(1, 2, 3)
+    pending.answer(True, True, False)
+    assert pending.keeper.held == 1
+    pending.end(1, 1, 3)
+    assert pending.store.released == []
+    pending.end(2, 2)
+    assert pending.store.released == [(COUNTER, (101, 7))]
+    assert pending.keeper.held == 0
+
+
+def test_a_release_waits_for_a_decision() -> None:
+    """While another request of the connection is being decided, the end of one releases nothing: in
+    the store the release would follow the decision, and remove what that took.
+    """
+    pending = Pending()
+    pending.ask(1)
+    pending.answer(True)
+    pending.ask(2)
+    pending.end(1)
+    assert pending.store.released == []
+    pending.answer(True)
+    assert (pending.keeper.held, pending.store.released) == (1, [])
+    pending.end(2)
+    assert pending.store.released == [(COUNTER, (101, 7))]
+
+
+@pytest.mark.parametrize("decision", [False, None])
+def test_a_release_after_a_decision(decision: bool | None) -> None:
+    """If the last decision that was awaited admits nothing, the lease is released then."""
+    pending = Pending()
+    pending.ask(1, 2)
+    pending.answer(True)
+    pending.ask(3)
+    pending.end(1)
+    pending.answer(decision)
+    assert pending.store.released == []
+    pending.answer(decision)
+    assert (pending.store.released, pending.keeper.held) == ([(COUNTER, (101, 7))], 0)
+
+
+def test_a_refused_connection_releases_nothing() -> None:
+    """A connection that was never admitted has nothing to renew or release."""
+    pending = Pending()
+    pending.ask(1, 2)
+    pending.answer(False, None)
+    pending.end(1, 2)
+    pending.keeper.renew_soon()
+    pending.keeper.renew_due()
+    assert (pending.store.released, pending.store.renewed) == ([], [])
+
+
+def test_a_connection_is_renewed_while_a_decision_is_awaited() -> None:
+    """A lease that is kept for a request that is being decided does not expire meanwhile."""
+    pending = Pending()
+    pending.ask(1)
+    pending.answer(True)
+    pending.ask(2)
+    pending.end(1)
+    pending.keeper.renew_soon()
+    pending.keeper.renew_due()
+    assert pending.store.renewed == [(COUNTER, {(101, 7)})]
+
+
+SESSIONS = st.lists(
+    st.one_of(
+        st.tuples(st.just("open"), st.integers(0, 1), st.sampled_from([101, 101, 102, 103, 0])),
+        st.tuples(st.just("answer"), st.integers(0, 1), st.integers(1, 3)),
+        st.tuples(st.just("close"), st.integers(0, 5), st.just(0)),
+        st.tuples(st.just("wait"), st.sampled_from([5, 19]), st.just(0)),
+    ),
+    min_size=20,
+    max_size=60,
+)
+
+
+class Pipeline:
+    """A worker's connection to a store in memory: what is sent arrives in order, and later."""
+
+    def __init__(self, store: MemoryLimiter) -> None:
+        self.store = store
+        self.sent: list[Callable[[], object]] = []
+
+    def decide(self, check: Check, done: Callable[[Decision | None], None]) -> None:
+        self.sent.append(lambda: self.store.decide(check, done))
+
+    def renew(self, name: str, members: Collection[Member]) -> None:
+        kept = list(members)
+        self.sent.append(lambda: self.store.renew(name, kept))
+
+    def release(self, name: str, member: Member) -> None:
+        self.sent.append(lambda: self.store.release(name, member))
+
+    def arrive(self, most: int = 10_000) -> None:
+        for _ in range(min(most, len(self.sent))):
+            self.sent.pop(0)()
+
+
+@given(moves=SESSIONS)
+@settings(max_examples=150, deadline=None, database=None)
+def test_connections_of_two_workers(moves: list[tuple[str, int, int]]) -> None:
+    """However requests of connections begin, are decided late and end in two workers, the limit
+    holds; and once all has arrived, the store counts exactly the connections that have a request.
+    """
+    now_s = 1_000.0
+    store = MemoryLimiter(lambda: START_US + int(now_s * SECOND_US))
+    lines = [Pipeline(store), Pipeline(store)]
+    keepers = [LeaseKeeper(line, (line,), lambda: now_s) for line in lines]
+    living: list[tuple[LeaseKeeper, Check]] = []
+
+    def admit(keeper: LeaseKeeper, check: Check, decision: Decision | None) -> None:
+        if decision is not None and decision.allowed:
+            living.append((keeper, check))
+
+    for number, (move, value, more) in enumerate(moves, 1):
+        if move == "open":
+            check = CONNECTED.leased(number, more)
+            keepers[value].decide(check, partial(admit, keepers[value], check))
+        elif move == "answer":
+            lines[value].arrive(more)
+        elif move == "close" and living:
+            keeper, check = living.pop(value % len(living))
+            keeper.release(check)
+        elif move == "wait":
+            for line in lines:
+                line.arrive()
+            now_s += value / 10
+            for keeper in keepers:
+                keeper.renew_due()
+        open_now = {check.connection or -check.lease for _, check in living}
+        assert len(open_now) <= CLIENTS.amount
+    for line in lines:
+        line.arrive()
+    open_now = {check.connection or -check.lease for _, check in living}
+    left = store.decide_now(CONNECTED.at_cost(0)).remaining
+    assert left == CLIENTS.amount - len(open_now)
+
+
+async def test_connections_in_redis(redis_server: RedisServer) -> None:
+    """A connection through two gateways counts once, also after a FLUSHALL, until the last of its
+    requests has ended; its members have the tags of both workers.
+    """
+    first, second, third = (CONNECTED.leased(number, 101) for number in (1, 2, 3))
+    other = check_of(replace(CLIENTS, amount=1))
+    async with linked(redis_server) as one, linked(redis_server) as two:
+        (keeper, leases), (another, its_leases) = redis_keeper(one), redis_keeper(two)
+        for asked, check in ((keeper, first), (keeper, second), (another, third)):
+            (decision,) = await decided(asked, [check])
+            assert decision is not None
+            assert (decision.allowed, decision.remaining) == (True, 1)
+        members = await one.ask("ZRANGE", COUNTER, 0, -1)
+        assert sorted(members) == sorted(b"101:%d" % check.holder for check in (first, third))
+        await one.ask("FLUSHALL")
+        for one_keeper, one_leases in ((keeper, leases), (another, its_leases)):
+            one_keeper.renew_due()
+            await one_leases.flushed()
+        assert await one.ask("ZCARD", COUNTER) == 2
+        for ended, of, left in ((first, keeper, 0), (second, keeper, 0), (third, another, 1)):
+            of.release(ended)
+            await leases.flushed()
+            await its_leases.flushed()
+            (decision,) = await decided(keeper, [other.at_cost(0)])
+            assert decision is not None
+            assert decision.remaining == left
+        assert await one.ask("EXISTS", COUNTER) == 0
+
+
+async def test_a_release_behind_a_decision_in_redis(redis_server: RedisServer) -> None:
+    """A request ends while the next one of its connection is being decided: the lease stays."""
+    async with linked(redis_server) as link:
+        keeper, leases = redis_keeper(link)
+        first, second = CONNECTED.leased(1, 101), CONNECTED.leased(2, 101)
+        await decided(keeper, [first])
+        answers: list[Decision | None] = []
+        keeper.decide(second, answers.append)
+        await asyncio.sleep(0)  # the check is on its way
+        keeper.release(first)
+        await eventually(lambda: len(answers) == 1, "it is decided")
+        await leases.flushed()
+        assert await link.ask("ZCARD", COUNTER) == 1
+        keeper.release(second)
+        await leases.flushed()
+        assert await link.ask("ZCARD", COUNTER) == 0
+
+
+async def test_more_leases_than_are_read(redis_server: RedisServer) -> None:
+    """Beyond a bound the leases are not read but each counts as a connection: it is then full."""
+    most = check_of(replace(CLIENTS, amount=1_000))
+    async with linked(redis_server) as link:
+        latest = (await link.ask("TIME"))[0].decode() + "000000"
+        far = int(latest) + 5_000_000
+        for start in range(0, 4_000, 500):
+            words = [word for n in range(start, start + 500) for word in (far, f"{n % 9}:{n}")]
+            await link.ask("ZADD", COUNTER, *words)
+        (few,) = await decided(RedisLimiter(link), [most.at_cost(0)])
+        await link.ask("ZADD", COUNTER, far, "1:99999")
+        (full,) = await decided(RedisLimiter(link), [most.at_cost(0)])
+    assert few is not None
+    assert full is not None
+    assert (few.remaining, full.remaining) == (991, 0)
 
 
 # -- in Redis --------------------------------------------------------------------------------------

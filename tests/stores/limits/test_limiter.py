@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from gateway.domain.limits import LEASE_US, PERIODS_US, Check, Decision, Limit
 from gateway.domain.ports import StoreDown
+from gateway.stores.limits.leases import member_text
 from gateway.stores.limits.limiter import BATCH_CHECKS, RedisLimiter, probe
 from gateway.stores.limits.script import build_command, read_reply
 from gateway.stores.redis.address import StoreAddress
@@ -91,8 +92,8 @@ class RedisRig:
         return self.runner.run(self.ask_all(asked))
 
     def release(self, check: Check) -> None:
-        for name in check.leases:
-            self.runner.run(self.link.ask("ZREM", name, check.lease))
+        for name, member in check.leases:
+            self.runner.run(self.link.ask("ZREM", name, member_text(member)))
 
     async def ask_all(self, asked: Sequence[tuple[int, Check]]) -> list[Decision]:
         decisions: list[Decision | None] = []
@@ -129,6 +130,7 @@ HOSTILE_LIMITS = (
     Limit("day", "rate", 4_294_967_295, 86_400_000_000, shadow=True),
     Limit("daily", "quota", 1_000, 86_400_000_000),
     Limit("held", "concurrency", 5, LEASE_US),
+    Limit("clients", "connections", 5, LEASE_US),
 )
 #: No time that is told is further off than two days: the longest window, and its slots.
 MOST_TOLD = 2 * 86_400_000_000
@@ -199,7 +201,7 @@ class TestRedisLimiter(LimiterSuite):
         """
         hostile, sound = rig.fresh(HOSTILE_LIMITS), rig.fresh(HOSTILE_LIMITS)
         for name, limit in zip(hostile.counters, hostile.limits, strict=True):
-            if limit.kind == "concurrency":
+            if limit.is_leased:
                 for member, score in data.draw(LEASES).items():
                     rig.runner.run(rig.link.ask("ZADD", name, repr(score), member))
             else:

@@ -76,7 +76,12 @@ def test_costs_and_leases_are_encoded() -> None:
     plain = Check((LIMIT, LIMIT), names, 3)
     costly = Check((LIMIT, LIMIT), names, 3, costs=(3, 0))
     limits = struct.pack("<BBddddd", 0, 0, 5, 5, 1_000_000, 12_000_000, 1_000_000) * 2
+    connected = costly.leased(7, 11)
+    connected.holder = 13
     for check, head in [
+        (plain.leased(7, 11), struct.pack("<dBddd", 3, 2 + 128, -7, 11, 0)),
+        (connected, struct.pack("<dBdddII", 3, 2 + 64 + 128, -7, 11, 13, 3, 0)),
+        (Check((LIMIT, LIMIT), names, 3, dry=True, lease=7), struct.pack("<dBd", -3, 130, 7)),
         (plain, struct.pack("<dB", 3, 2)),
         (plain.leased(7), struct.pack("<dBd", 3, 2 + 128, 7)),
         (costly, struct.pack("<dBII", 3, 2 + 64, 3, 0)),

@@ -5,9 +5,10 @@
 -- ARGV[1] the time to decide at, in microseconds; 0: now, by the server's clock
 -- ARGV[2] the checks, packed little-endian (see stores/limits/script.py, which packs and unpacks):
 --         cost f64 (negative: decided, but not counted), limits u8, plus 128 where the number of
---         the request's lease follows, f64, plus 64 where the cost of each limit follows, u32, in
---         place of the first; for each limit: kind u8 (0 rate, 1 rate with burst,
---         2 quota, 3 concurrency, 4 quota with a calendar), shadow u8, amount f64, peak f64, width
+--         the request's lease follows, f64 (negative: after it follow the tags of its connection
+--         and of its worker, f64), plus 64 where the cost in each limit follows, u32, in place of
+--         the first; for each limit: kind u8 (0 rate, 1 rate with burst, 2 quota, 3 concurrency,
+--         4 quota with a calendar, 5 connections), shadow u8, amount f64, peak f64, width
 --         f64 (slot, the quota's period, or how long a lease is held), unit f64, slot f64; kind 4
 --         has four times for peak to slot: the bounds of the current period by the sender's clock,
 --         and of those before and after it
@@ -22,7 +23,8 @@
 -- was computed with; an older version then takes `slot` for the newest one. For a quota: period
 -- (its number, or with a calendar its end) and units; for a concurrency limit a sorted set: the
 -- leases' numbers, scored by their expiry, so that a lease can be renewed or released without this
--- script (see stores/limits/leases.py). A value of another format or type is foreign: it counts as
+-- script (see stores/limits/leases.py); for a limit of connections the same with "TAG:WORKER", the
+-- tags of connection and worker, where the request has no connection its number and 0. A value of another format or type is foreign: it counts as
 -- empty, is reported, and is overwritten when the counter is next written. A value of the right
 -- format may hold any number: no command here may fail on it, as that would fail the whole batch.
 --
@@ -184,8 +186,10 @@ local function rarely()
   local QUOTA_TAG, PERIOD, PERIOD_SIZE = 29031, '<I2dd', 18 -- "gq", little-endian
   local PERIOD_MARGIN = {slot = 3600000000} -- kept for an hour after its end
   local MOST_COUNTED = 9007199254740992 -- what a double holds exactly
-  -- The most leases that one write removes or moves, as it blocks Redis.
-  local MOST_MOVED = 1000
+  local CONNECTIONS = 5
+  -- The most leases that one write removes or moves, as it blocks Redis; and the most that are read
+  -- to count connections: beyond it each counts as a connection.
+  local MOST_MOVED, MOST_READ = 1000, 4000
   local limits, forms, row, found, asked = {}, {}, {}, {}, {}
 
   -- The current period as it is stored, the least value that is stored of a period which has not
@@ -237,8 +241,25 @@ local function rarely()
     return count
   end
 
+  -- `tags` has those of the connections that hold a lease.
+  local function read_connections(name, limit)
+    local count = read_leases(name, limit)
+    local leases, held, tags = count.held, 0, {}
+    if leases > 0 then
+      for _, member in ipairs(call('ZREVRANGEBYSCORE', name, '+inf', format('(%.0f', now), 'LIMIT',
+      0, MOST_READ)) do
+        local colon = string.find(member, ':', 1, true)
+        local tag = colon and sub(member, 1, colon - 1) or member
+        if not tags[tag] then held, tags[tag] = held + 1, true end
+      end
+    end
+    count.tags, count.held = tags, leases > MOST_READ and leases or held
+    return count
+  end
+
   local function read_count(name, limit)
     if limit.kind < QUOTA then return read_window(name, limit) end
+    if limit.kind == CONNECTIONS then return read_connections(name, limit) end
     return (limit.kind == LEASES and read_leases or read_period)(name, limit)
   end
 
@@ -272,9 +293,10 @@ local function rarely()
   end
 
   -- The time until the cost would be admitted: 0 is at once, -1 never.
-  local function wait_for(count, limit, cost)
+  local function wait_for(count, limit, cost, tag)
     if limit.kind >= QUOTA then
-      if limit.kind == LEASES then
+      if limit.leased then
+        if tag and count.tags and count.tags[tag] then return 0 end
         return count.held + min(cost, 1) <= limit.amount and 0 or LEASE_RETRY
       end
       if count.count + cost <= limit.amount then return 0 end
@@ -291,11 +313,13 @@ local function rarely()
     return wait
   end
 
-  local function add(count, limit, cost, lease)
-    if limit.kind == LEASES then
+  local function add(count, limit, cost, lease, tag, worker)
+    if limit.leased then
       if lease then
-        count.held, count.latest, count.dirty = count.held + 1, now + limit.width, true
-        count.taken[#count.taken + 1] = lease
+        count.latest, count.dirty = now + limit.width, true
+        count.taken[#count.taken + 1] = limit.kind == LEASES and lease or tag .. ':' .. worker
+        if not (count.tags and count.tags[tag]) then count.held = count.held + 1 end
+        if count.tags then count.tags[tag] = true end
       end
       return
     end
@@ -317,7 +341,7 @@ local function rarely()
 
   local function values(count, limit)
     if limit.kind >= QUOTA then
-      if limit.kind == LEASES then
+      if limit.leased then
         return max(0, limit.amount - count.held), max(0, count.latest - now)
       end
       return max(0, limit.amount - count.count), max(count.ends - now, 1)
@@ -345,15 +369,15 @@ local function rarely()
         call('ZADD', name, latest, number)
       end
     end
-    for _, number in ipairs(count.taken) do
-      call('ZADD', name, latest, format('%.0f', number))
+    for _, member in ipairs(count.taken) do
+      call('ZADD', name, latest, member)
     end
     call('PEXPIRE', name, time_to_live_ms(count.latest, limit))
   end
 
   local function write(name, count)
     local limit = count.limit
-    if limit.kind == LEASES then return write_leases(name, count) end
+    if limit.leased then return write_leases(name, count) end
     local value = pack(PERIOD, QUOTA_TAG, count.index, count.count)
     local margin = limit.kind == DATED and PERIOD_MARGIN or limit
     call('SET', name, value, 'PX', time_to_live_ms(count.ends, margin))
@@ -361,10 +385,15 @@ local function rarely()
 
   local function decide(at, key)
     local cost, n, next_at = unpack_('<dB', checks, at)
-    local lease, costs
+    local lease, tag, worker, costs
     if n >= LEASED then
       lease, next_at = unpack_('<d', checks, next_at)
-      n = n - LEASED
+      n, tag, worker = n - LEASED, lease, 0
+      if lease < 0 then
+        lease = -lease
+        tag, worker, next_at = unpack_('<dd', checks, next_at)
+      end
+      lease, tag, worker = format('%.0f', lease), format('%.0f', tag), format('%.0f', worker)
     end
     if n >= COSTS then
       n = n - COSTS
@@ -383,6 +412,7 @@ local function rarely()
         limit = {}
         limit.kind, limit.shadow, limit.amount, limit.peak, limit.width, limit.unit, limit.slot =
           unpack_(LIMIT, text)
+        limit.leased = limit.kind == LEASES or limit.kind == CONNECTIONS
         limits[text] = limit
       end
       local name = keys[key + k]
@@ -392,7 +422,7 @@ local function rarely()
         counts[name] = count
       end
       found[k], asked[k] = count, limit
-      local wait = wait_for(count, limit, costs and costs[k] or cost)
+      local wait = wait_for(count, limit, costs and costs[k] or cost, tag)
       -- A limit in which the request counts nothing does not refuse it.
       if costs and costs[k] == 0 then wait = 0 end
       if wait ~= 0 then
@@ -407,11 +437,11 @@ local function rarely()
     for k = 1, n do
       local count, limit = found[k], asked[k]
       local units = costs and costs[k] or cost
-      if allowed and counted and units > 0 then add(count, limit, units, lease) end
+      if allowed and counted and units > 0 then add(count, limit, units, lease, tag, worker) end
       local left, reset = values(count, limit)
       if row[3 + 2 * k] ~= 0 then left = 0 end
       row[3 + 2 * k], row[4 + 2 * k] = left, reset
-      if limit.kind == LEASES then left = left + BEHIND end
+      if limit.leased then left = left + BEHIND end
       if allowed and limit.shadow == 0 and (not least or left < least) then
         governing, least = k, left
       end

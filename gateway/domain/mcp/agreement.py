@@ -1,0 +1,51 @@
+"""Do the headers of an MCP request agree with its body? The body decides; servers read either."""
+
+from __future__ import annotations
+
+import re
+from base64 import b64decode
+from collections.abc import Callable
+from typing import Final
+
+from gateway.domain.mcp.messages import HEADER_MISMATCH, Body, Fault
+
+VERSION: Final = "mcp-protocol-version"
+METHOD: Final = "mcp-method"
+NAME: Final = "mcp-name"
+SESSION: Final = "mcp-session-id"
+#: Those that a decision reads, with the fields by which a server chooses how to read a body.
+FIELDS: Final = (VERSION, METHOD, NAME, SESSION, "content-type", "content-encoding")
+
+#: A text that is no plain header value.
+_ENCODED = re.compile(r"=\?base64\?([A-Za-z0-9+/=]*)\?=").fullmatch
+
+
+def disagreement(body: Body, header: Callable[[str], str]) -> Fault | None:
+    """Why the request is refused; None: all headers that it has agree.
+
+    header: the value of a header by its lower-case name; "": there is none
+    """
+    message = body.messages[0]
+    pairs = (
+        (VERSION, message.version, header(VERSION)),
+        (METHOD, message.method, header(METHOD)),
+        (NAME, message.name, _decoded(header(NAME))),
+    )
+    for name, said, sent in pairs:
+        if not sent or (name == VERSION and not said):
+            continue
+        if body.is_array or sent != said:
+            text = f"The header {name} differs from the body."
+            return Fault(HEADER_MISMATCH, text, message.id or b"null")
+    return None
+
+
+def _decoded(value: str) -> str:
+    """A header's value, which may be encoded; one that cannot be decoded agrees with nothing."""
+    found = _ENCODED(value)
+    if found is None:
+        return value
+    try:
+        return b64decode(found[1], validate=True).decode("utf-8")
+    except ValueError:
+        return value

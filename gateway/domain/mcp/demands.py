@@ -1,0 +1,63 @@
+"""What the messages of one HTTP request ask for: units, tools, and a place among connections.
+
+The count of each limit is its own: a limit of messages counts all of them, one of a tool its calls,
+a concurrency limit the requests that wait for an answer, and all others the units.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from typing import Final
+
+from gateway.domain.limits import Limit
+from gateway.domain.mcp.messages import Body, Message
+from gateway.domain.mcp.settings import CALL, Mcp
+
+#: Requests that count nothing: refusing them would break running calls, or the choice of version.
+FREE: Final = frozenset(("ping", "initialize", "server/discover"))
+
+
+@dataclass(frozen=True, slots=True)
+class Demand:
+    """What is asked for.
+
+    units:    how many the requests count
+    messages: their number
+    tools:    the tools that are called, each with the number of calls
+    opens:    it needs a connection: an answer is awaited, or events
+    """
+
+    units: int = 0
+    messages: int = 0
+    tools: tuple[tuple[str, int], ...] = ()
+    opens: bool = False
+
+    def units_of(self, limit: Limit, calls: int | None = None) -> int:
+        """How many units a limit counts. calls: of its tool; None: it is of no tool"""
+        if limit.rules.shared:
+            return int(self.opens)
+        if limit.is_leased:
+            return int(self.units > 0)
+        if limit.of == "messages":
+            return self.messages
+        return self.units if calls is None else calls
+
+
+#: Of GET, which waits for events; and of DELETE, which always passes.
+LISTENING: Final = Demand(messages=1, opens=True)
+ENDING: Final = Demand()
+
+
+def demand_of(body: Body, mcp: Mcp, cost: int) -> Demand:
+    """Of a body. cost: of a request for which no tool says otherwise"""
+    called = Counter(each.name for each in body.requests if each.method == CALL)
+    units = sum(_units(each, mcp, cost) for each in body.requests)
+    return Demand(units, len(body.messages), tuple(sorted(called.items())), units > 0)
+
+
+def _units(request: Message, mcp: Mcp, cost: int) -> int:
+    if request.method in FREE:
+        return 0
+    own = mcp.tool(request.name).cost if request.method == CALL else None
+    return cost if own is None else own

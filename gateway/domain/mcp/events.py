@@ -1,0 +1,110 @@
+"""Follows an event stream: where a comment may be inserted, and what answers in it say.
+
+https://html.spec.whatwg.org/multipage/server-sent-events.html: lines end with CR LF, LF or CR, and
+an event with an empty line.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import Final
+
+MEDIA_TYPE: Final = b"text/event-stream"
+#: An event without data, which clients ignore.
+COMMENT: Final = b": keep-alive\n\n"
+
+_EMPTY_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+
+
+class Stream:
+    """A stream as it is passed on unchanged.
+
+    between: what was passed on ends with a whole event, or is empty
+    """
+
+    __slots__ = ("_end", "between")
+
+    def __init__(self) -> None:
+        self._end = b""
+        self.between = True
+
+    @property
+    def kept(self) -> int:
+        """Bytes of an event that is not complete."""
+        return 0
+
+    def feed(self, data: bytes) -> bytes:
+        """The next bytes; returns what is passed on now."""
+        if data:
+            end = self._end = (self._end + data[-4:])[-4:]
+            end = end.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+            self.between = end.endswith(b"\n\n")
+        return data
+
+    def end(self) -> bytes:
+        """The stream has ended; returns what is left."""
+        return b""
+
+
+class EditedStream(Stream):
+    """A stream whose events are edited, one whole event after the other.
+
+    edit: returns the new data of an event; most: the longest event that is edited. After a longer
+    one, the rest of the stream is passed on unchanged
+    """
+
+    __slots__ = ("_edit", "_kept", "_most", "is_edited")
+
+    def __init__(self, edit: Callable[[bytes], bytes], most: int) -> None:
+        super().__init__()
+        self._edit = edit
+        self._most = most
+        self._kept = bytearray()
+        self.is_edited = True
+
+    @property
+    def kept(self) -> int:
+        return len(self._kept)
+
+    def feed(self, data: bytes) -> bytes:
+        if not self.is_edited:
+            return super().feed(data)
+        # Only new bytes can complete an event: no byte is searched twice.
+        at = max(len(self._kept) - 3, 0)
+        self._kept += data
+        done = []
+        begin = 0
+        while (found := _EMPTY_LINE.search(self._kept, at)) is not None:
+            at = found.end()
+            if at == len(self._kept) and self._kept.endswith(b"\r"):
+                break  # a LF may follow, which belongs to this end
+            done.append(self._edited(bytes(self._kept[begin:at])))
+            begin = at
+        del self._kept[:begin]
+        if len(self._kept) > self._most:
+            self.is_edited = False
+            done.append(self.end())
+        return super().feed(b"".join(done))
+
+    def end(self) -> bytes:
+        rest = bytes(self._kept)
+        self._kept.clear()
+        return rest
+
+    def _edited(self, event: bytes) -> bytes:
+        lines = _LINE_END.split(event)
+        values = [_value(line) for line in lines]
+        data = b"\n".join([value for value in values if value is not None])
+        edited = self._edit(data) if data else data
+        if edited == data:
+            return event
+        others = [line for line, value in zip(lines, values, strict=True) if value is None and line]
+        return b"%b\n\n" % b"\n".join(others + [b"data: " + line for line in edited.split(b"\n")])
+
+
+def _value(line: bytes) -> bytes | None:
+    """The value of a line of data; None: it is another line."""
+    name, _, value = line.partition(b":")
+    return value.removeprefix(b" ") if name == b"data" else None

@@ -1,0 +1,67 @@
+"""Filters the answers to tools/list: a model is offered only what its key may call.
+
+The bytes of what stays are those of the server: numbers and texts keep their form.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import msgspec
+
+from gateway.domain.mcp.messages import LAST_STATEFUL
+
+#: The largest answer that is filtered.
+MOST_BYTES: Final = 4 * 1024 * 1024
+
+_Object = dict[str, msgspec.Raw]
+_object: Final = msgspec.json.Decoder(_Object).decode
+_list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
+_quoted: Final = msgspec.json.encode
+
+
+class _Named(msgspec.Struct):
+    name: str
+
+
+_named: Final = msgspec.json.Decoder(_Named).decode
+_SCOPE: Final = "cacheScope"
+
+
+class Unreadable(Exception):
+    """It is no answer that could be filtered."""
+
+
+def filtered(answer: bytes, admits: Callable[[str], bool], version: str) -> bytes:
+    """An answer without the tools that are not admitted; others are unchanged. Raises Unreadable.
+
+    version: of the protocol; "": the message names none
+    """
+    try:
+        if answer.lstrip(b" \t\r\n")[:1] == b"[":
+            parts = [_one(bytes(part), admits, version) for part in _list(answer)]
+            return b"[%b]" % b",".join(parts)
+        return _one(answer, admits, version)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise Unreadable from error
+
+
+def _one(answer: bytes, admits: Callable[[str], bool], version: str) -> bytes:
+    message = _object(answer)
+    if "result" not in message or bytes(message["result"])[:1] != b"{":
+        return answer
+    result = _object(message["result"])
+    if "tools" not in result:
+        return answer
+    tools = [tool for tool in map(bytes, _list(result["tools"])) if admits(_named(tool).name)]
+    result["tools"] = msgspec.Raw(b"[%b]" % b",".join(tools))
+    if _SCOPE in result or version > LAST_STATEFUL:
+        # It differs by key: no cache may share it.
+        result[_SCOPE] = msgspec.Raw(b'"private"')
+    message["result"] = msgspec.Raw(_joined(result))
+    return _joined(message)
+
+
+def _joined(pairs: _Object) -> bytes:
+    return b"{%b}" % b",".join(b"%b:%b" % (_quoted(key), bytes(raw)) for key, raw in pairs.items())

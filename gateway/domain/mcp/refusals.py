@@ -1,0 +1,101 @@
+"""The bodies of refusals for MCP clients: errors of JSON-RPC, or results of a call that failed.
+
+Clients that get an error without the id of their request wait for ever, and none heeds Retry-After:
+so each has the id, where it was read, and names the seconds in its message.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from gateway.domain.limits import Limit
+from gateway.domain.mcp.messages import INVALID_PARAMS, Body, Fault
+from gateway.domain.mcp.settings import CALL
+from gateway.errors import (
+    COST_EXCEEDS_LIMIT,
+    MESSAGE_INVALID,
+    RATE_LIMITED,
+    TOOL_NOT_PERMITTED,
+    TOOL_UNKNOWN,
+    Refusal,
+)
+
+#: Answers of the server's kind: the request was read, and its answer is an error.
+_ANSWERED: Final = frozenset((TOOL_NOT_PERMITTED, TOOL_UNKNOWN))
+#: Those by a limit.
+LIMITED: Final = frozenset((RATE_LIMITED, COST_EXCEEDS_LIMIT))
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """status: of HTTP; body: JSON"""
+
+    status: int
+    body: bytes
+
+
+def refused(
+    refusal: Refusal,
+    message: str,
+    data: Mapping[str, Any],
+    body: Body | None,
+    fault: Fault | None,
+    *,
+    as_result: bool,
+) -> Answer:
+    """The answer to a refused request.
+
+    message:   for people and models
+    data:      further details
+    body:      the messages; None: they were not read
+    fault:     why they could not be read
+    as_result: a call that a limit refuses gets a result
+    """
+    code = refusal.status
+    if fault is not None and refusal is MESSAGE_INVALID:
+        code = fault.code
+    elif refusal is TOOL_UNKNOWN:
+        code = INVALID_PARAMS
+    error = {"code": code, "message": message, "data": {"code": refusal.code.lower(), **data}}
+    requests = () if body is None else body.requests
+    if not requests:
+        return Answer(refusal.status, _error(b"null" if fault is None else fault.id, error))
+    is_result = as_result and refusal in LIMITED
+    parts = [
+        _result(each.id, message) if is_result and each.method == CALL else _error(each.id, error)
+        for each in requests
+    ]
+    whole = b"[%b]" % b", ".join(parts) if body is not None and body.is_array else parts[0]
+    return Answer(200 if is_result or refusal in _ANSWERED else refusal.status, whole)
+
+
+def limited_words(limit: Limit, retry_s: int | None) -> str:
+    """Why a limit refused a request, and when to try again."""
+    words = f"Rate limit exceeded: {limit_words(limit)} ({limit.name})."
+    if retry_s is None:
+        return f"{words} This request counts more than the limit ever admits."
+    return f"{words} Try again in {retry_s} second{'' if retry_s == 1 else 's'}."
+
+
+def limit_words(limit: Limit) -> str:
+    """A limit for people: "100 requests per minute"."""
+    if limit.is_leased:
+        return f"{limit.amount} {limit.rules.unit_words}"
+    return f"{limit.amount} {limit.of} per {limit.unit}"
+
+
+def _error(message_id: bytes, error: Mapping[str, Any]) -> bytes:
+    return _answer(message_id, b"error", error)
+
+
+def _result(message_id: bytes, message: str) -> bytes:
+    content = [{"type": "text", "text": message}]
+    return _answer(message_id, b"result", {"content": content, "isError": True})
+
+
+def _answer(message_id: bytes, name: bytes, value: Mapping[str, Any]) -> bytes:
+    text = json.dumps(value).encode("ascii")
+    return b'{"jsonrpc": "2.0", "id": %b, "%b": %b}' % (message_id, name, text)

@@ -1,0 +1,70 @@
+"""Metrics of routes in front of MCP servers."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Final, Literal
+
+from gateway.observe.registry import Registry
+
+Outcome = Literal["admitted", "limited", "refused"]
+
+#: The methods that have series of their own; all others are "other".
+METHODS: Final = frozenset(
+    ("initialize", "server/discover", "ping", "tools/list", "tools/call", "prompts/list")
+    + ("prompts/get", "resources/list", "resources/templates/list", "resources/read")
+    + ("resources/subscribe", "resources/unsubscribe", "subscriptions/listen")
+    + ("completion/complete", "logging/setLevel", "tasks/get", "tasks/update", "tasks/result")
+    + ("tasks/list", "tasks/cancel", "notifications/initialized", "notifications/cancelled")
+    + ("notifications/progress", "notifications/roots/list_changed", "response", "GET", "DELETE")
+)
+
+
+class McpMetrics:
+    """Counts messages and connections of one worker."""
+
+    def __init__(self, registry: Registry) -> None:
+        self._requests = registry.counter(
+            "mcp_requests",
+            "Messages to MCP servers; tools that no policy names are other.",
+            *("route", "method", "tool", "outcome"),
+        )
+        self._refused = registry.counter(
+            "mcp_refused", "Messages to MCP servers that were refused, by why.", "route", "reason"
+        )
+        self._connections = registry.gauge(
+            "mcp_connections", "Sessions of MCP clients that have anything open.", "route"
+        )
+        self._unfiltered = 0
+        registry.number(
+            "counter",
+            "mcp_lists_unfiltered",
+            "Lists of tools that could not be filtered.",
+            lambda: self._unfiltered,
+        )
+        self._open: Counter[tuple[str, int]] = Counter()
+
+    def ended(self, route: str, method: str, tool: str, outcome: Outcome) -> None:
+        """A message was answered. tool: that a policy names, "other", or "" if none is called"""
+        self._requests[route, method if method in METHODS else "other", tool, outcome] += 1
+
+    def refused(self, route: str, reason: str) -> None:
+        """A request was refused."""
+        self._refused[route, reason] += 1
+
+    def unfiltered(self) -> None:
+        """A list could not be filtered."""
+        self._unfiltered += 1
+
+    def opened(self, route: str, connection: int) -> None:
+        """An exchange of this connection was admitted."""
+        self._open[route, connection] += 1
+        if self._open[route, connection] == 1:
+            self._connections[(route,)] += 1
+
+    def closed(self, route: str, connection: int) -> None:
+        """It has ended."""
+        self._open[route, connection] -= 1
+        if not self._open[route, connection]:
+            del self._open[route, connection]
+            self._connections[(route,)] -= 1

@@ -1,0 +1,309 @@
+"""An exchange with an MCP server: its messages are read before the decision, its session is sealed.
+
+https://modelcontextprotocol.io/specification, "Streamable HTTP".
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from dataclasses import replace
+from functools import partial
+from time import perf_counter
+from typing import Any, Final
+
+from gateway.domain.identity import Grant
+from gateway.domain.limits import Check, Decision
+from gateway.domain.mcp.events import COMMENT, MEDIA_TYPE, EditedStream, Stream
+from gateway.domain.mcp.lists import MOST_BYTES, Unreadable, filtered
+from gateway.domain.mcp.messages import Message
+from gateway.domain.mcp.refusals import LIMITED
+from gateway.domain.mcp.sessions import Session, server_tag
+from gateway.domain.mcp.settings import CALL
+from gateway.domain.upstreams import Server
+from gateway.errors import SESSION_UNKNOWN, Refusal
+from gateway.http1.framing import BodyReader, LengthReader
+from gateway.http1.phases import Phase, Steps
+from gateway.http1.response import ResponseHead
+from gateway.observe.mcp_metrics import Outcome
+from gateway.proxy.exchange import ADMITTED, Exchange
+from gateway.proxy.mcp_answers import refusal_answer
+from gateway.proxy.mcp_reading import Reading, admits, first_name, section
+from gateway.proxy.traced_exchange import TracedExchange
+from gateway.proxy.upstream_connection import UpstreamConnection
+
+#: Replaced in requests: the upstream gets its own session id, and answers that can be read.
+_replaced: Final = re.compile(rb"(?i)\r\n(?:mcp-session-id|accept-encoding):[^\r\n]*")
+_host: Final = re.compile(rb"\r\nHost:[^\r\n]*")
+_session: Final = re.compile(rb"(?i)(?:\A|(?<=\n))mcp-session-id:[ \t]*([^\r\n]*?)[ \t]*\r\n")
+_content_type: Final = re.compile(rb"(?i)(?:\A|(?<=\n))content-type:[ \t]*([^;\r\n]*)")
+_encoded: Final = re.compile(rb"(?i)(?:\A|(?<=\n))content-encoding:")
+
+
+class McpState(Reading):
+    """What was read of a request, and what is done with its answer.
+
+    stream:  the events of the answer; None: it has none
+    held:    the head of an answer that is collected to be filtered, and its reader
+    kept:    what is collected
+    sent_s:  when events were sent last, by the loop's clock
+    connection: that it is counted as part of, in the metrics; 0: none
+    """
+
+    __slots__ = ("connection", "held", "kept", "sent_s", "stream")
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stream: Stream | None = None
+        self.held: tuple[ResponseHead, BodyReader] | None = None
+        self.kept = bytearray()
+        self.sent_s = 0.0
+        self.connection = 0
+
+    def take(self) -> bytes:
+        """What was collected."""
+        kept = bytes(self.kept)
+        self.held = None
+        self.kept.clear()
+        return kept
+
+
+class McpExchange(Exchange):
+    """Reads the messages of a request, and passes the answer on as the route's `mcp` says."""
+
+    __slots__ = ()
+
+    def __init__(self, *arguments: Any) -> None:
+        """arguments: those of an `Exchange`"""
+        Exchange.__init__(self, *arguments)
+        self.mcp = McpState()
+
+    # -- the decision -----------------------------------------------------------------------------
+    @property
+    def connection(self) -> int:
+        session = self.mcp.session
+        return 0 if session is None else session.tag
+
+    @property
+    def message(self) -> Message | None:
+        return self.mcp.message
+
+    def message_check(self, granted: Grant) -> Check | None:
+        return self.mcp.check(self, granted, self.context.seals)
+
+    def decided(self, decision: Decision | None) -> None:
+        if decision is not None and decision.allowed and not self.is_over and self.refusal is None:
+            state, check = self.mcp, self.check
+            if state.demand.opens and check is not None:
+                state.connection = self.connection or check.lease or id(self)
+                self.context.metrics.mcp.opened(self.route.name, state.connection)
+        Exchange.decided(self, decision)
+
+    # -- the upstream -----------------------------------------------------------------------------
+    def connect(self) -> None:
+        session = self.mcp.session
+        if session is None:
+            Exchange.connect(self)
+            return
+        self.phase = ADMITTED[self.phase]
+        self.upstream_from = perf_counter()
+        if not self.context.pools.serve_at(self.upstream_for(), session.server, self):
+            # Its server is gone, and the session with it.
+            self.answer_refusal(SESSION_UNKNOWN)
+
+    def _send_again(self, last: UpstreamConnection | None) -> None:
+        session = self.mcp.session
+        if session is None:
+            Exchange._send_again(self, last)
+            return
+        self._begin_resending()
+        if not self.context.pools.serve_at(self.upstream_for(), session.server, self, afresh=True):
+            self.answer_refusal(SESSION_UNKNOWN)
+
+    def build_head(self, server: Server) -> bytes:
+        """The head for the server: with its own host and session, for an answer without coding."""
+        head = _replaced.sub(b"", Exchange.build_head(self, server))
+        if not server.asked:
+            # Servers refuse other hosts, to protect themselves against DNS rebinding.
+            authority = server.authority.encode("ascii")
+            head = _host.sub(lambda _: b"\r\nHost: " + authority, head, count=1)
+        session = self.mcp.session
+        line = b"" if session is None else b"Mcp-Session-Id: %b\r\n" % session.id.encode("ascii")
+        return b"%b%bAccept-Encoding: identity\r\n\r\n" % (head[:-2], line)
+
+    # -- the answer -------------------------------------------------------------------------------
+    def respond(self, head: ResponseHead, reader: BodyReader | None, payload: bytes) -> None:
+        state = self.mcp
+        head = self._with_sealed_session(head)
+        found = _content_type.search(head.forward)
+        kind = b"" if found is None else found[1].strip().lower()
+        is_stream = kind == MEDIA_TYPE
+        is_plain = _encoded.search(head.forward) is None
+        is_list = section(self.route).is_filtered and state.asks_for_tools
+        if is_stream:
+            head = _with_lines(head, b"X-Accel-Buffering: no\r\n")
+        if is_list and head.status == 200 and (is_stream or kind == b"application/json"):
+            if not is_plain:
+                self.context.metrics.mcp.unfiltered()
+            elif reader is None:
+                head, payload = self._filtered_whole(head, payload)
+            elif is_stream and not isinstance(reader, LengthReader):
+                state.stream = EditedStream(self._edited_event, MOST_BYTES)
+            else:
+                state.held, state.kept = (head, reader), bytearray(payload)
+                return
+        elif is_stream and is_plain and not isinstance(reader, LengthReader):
+            state.stream = Stream()
+        if state.stream is not None:
+            state.sent_s = asyncio.get_running_loop().time()
+            payload = state.stream.feed(payload)
+        Exchange.respond(self, head, reader, payload)
+
+    def _with_sealed_session(self, head: ResponseHead) -> ResponseHead:
+        """The head with the session id for the client."""
+        found = _session.search(head.forward)
+        if found is None:
+            return head
+        upstream, identity = self.upstream, self.identity
+        assert upstream is not None, "it has answered"
+        session = Session(found[1].decode("latin-1"), server_tag(upstream.pool.label))
+        lineage = "" if identity is None else identity.record.lineage
+        sealed = self.context.seals.seal(session, lineage, first_name(self.route))
+        head = replace(head, forward=_session.sub(b"", head.forward))
+        if sealed is None:
+            return head
+        return _with_lines(head, b"Mcp-Session-Id: %b\r\n" % sealed.encode("ascii"))
+
+    def relay(self, payload: bytes) -> None:
+        state = self.mcp
+        if state.held is not None:
+            state.kept += payload
+            if len(state.kept) > MOST_BYTES:
+                self._pass_unfiltered()
+            self.conn.keeping(self.kept_bytes)
+            return
+        if state.stream is not None:
+            state.sent_s = asyncio.get_running_loop().time()
+            payload = state.stream.feed(payload)
+            if state.stream.kept:
+                self.conn.keeping(self.kept_bytes)
+        if payload:
+            Exchange.relay(self, payload)
+
+    @property
+    def kept_bytes(self) -> int:
+        state = self.mcp
+        return len(state.kept) + (0 if state.stream is None else state.stream.kept)
+
+    def _pass_unfiltered(self) -> None:
+        """Pass on a list that is too long to be filtered."""
+        state = self.mcp
+        assert state.held is not None
+        head, reader = state.held
+        payload = state.take()
+        self.context.metrics.mcp.unfiltered()
+        Exchange.respond(self, head, reader, payload)
+
+    def complete(self) -> None:
+        state = self.mcp
+        if state.held is not None:
+            head, payload = self._filtered_whole(state.held[0], state.take())
+            Exchange.respond(self, head, None, payload)
+        elif state.stream is not None and (rest := state.stream.end()):
+            Exchange.relay(self, rest)
+        Exchange.complete(self)
+
+    def _filtered_whole(self, head: ResponseHead, payload: bytes) -> tuple[ResponseHead, bytes]:
+        """A whole answer with a list, filtered."""
+        found = _content_type.search(head.forward)
+        if found is not None and found[1].strip().lower() == MEDIA_TYPE:
+            stream = EditedStream(self._edited_event, MOST_BYTES)
+            payload = stream.feed(payload) + stream.end()
+        else:
+            payload = self._edited_event(payload)
+        return replace(head, length=len(payload), chunked=False), payload
+
+    def _edited_event(self, data: bytes) -> bytes:
+        """A message of the server, without the tools that the key may not call."""
+        message = self.mcp.message
+        try:
+            return filtered(data, partial(admits, self), "" if message is None else message.version)
+        except Unreadable:
+            self.context.metrics.mcp.unfiltered()
+            return data
+
+    def tick(self, now: float) -> None:
+        """Send a comment if the stream has been silent. now: by the loop's clock"""
+        state = self.mcp
+        if (
+            state.stream is not None
+            and state.stream.between
+            and now - state.sent_s >= section(self.route).keepalive_s
+            and self.phase == Phase.RELAYING
+            and self.takes_more
+        ):
+            state.sent_s = now
+            Exchange.relay(self, COMMENT)
+
+    # -- refusals ---------------------------------------------------------------------------------
+    def answer_refusal(self, refusal: Refusal) -> None:
+        if self.is_over:
+            return
+        self.refusal = refusal
+        if refusal.closes or self.context.draining:
+            self.keep = False
+        answer, fields = refusal_answer(self, refusal, self.mcp.body, self.mcp.fault)
+        self._answer_whole(answer.status, answer.body, fields)
+
+    # -- the end ----------------------------------------------------------------------------------
+    def abandon(self, reason: str) -> None:
+        if not self.is_over:
+            self._count()
+        Exchange.abandon(self, reason)
+
+    def _end(self, steps: Steps, now: float) -> None:
+        self._count()
+        Exchange._end(self, steps, now)
+
+    def _count(self) -> None:
+        metrics, route, state, refusal = (
+            self.context.metrics.mcp,
+            self.route,
+            self.mcp,
+            self.refusal,
+        )
+        if state.connection:
+            metrics.closed(route.name, state.connection)
+            state.connection = 0
+        outcome: Outcome = "admitted"
+        if refusal is not None:
+            outcome = "limited" if refusal in LIMITED else "refused"
+            metrics.refused(route.name, refusal.reason)
+        if state.body is None:
+            metrics.ended(route.name, self.method, "", outcome)
+            return
+        tools = section(route).tools
+        for message in state.body.messages:
+            tool = ""
+            if message.method == CALL:
+                tool = message.name if message.name in tools else "other"
+            metrics.ended(route.name, message.method or "response", tool, outcome)
+
+
+class TracedMcpExchange(TracedExchange, McpExchange):
+    """The same, traced."""
+
+    __slots__ = ()
+
+    def __init__(self, *arguments: Any) -> None:
+        """arguments: those of an `Exchange`"""
+        TracedExchange.__init__(self, *arguments)
+        self.mcp = McpState()
+
+    def _end(self, steps: Steps, now: float) -> None:
+        self._count()
+        TracedExchange._end(self, steps, now)
+
+
+def _with_lines(head: ResponseHead, lines: bytes) -> ResponseHead:
+    return replace(head, forward=head.forward + lines)

@@ -1,0 +1,150 @@
+"""What is read of a request to an MCP server before the limiter is asked: messages and session."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from gateway.domain.costs import is_json
+from gateway.domain.identity import Grant
+from gateway.domain.limits import Check, Limit
+from gateway.domain.mcp.agreement import SESSION, VERSION, disagreement
+from gateway.domain.mcp.checks import check_of
+from gateway.domain.mcp.demands import ENDING, LISTENING, Demand, demand_of
+from gateway.domain.mcp.messages import LAST_STATEFUL, Body, Fault, Message, read_body
+from gateway.domain.mcp.sessions import Seals, Session
+from gateway.domain.mcp.settings import CALL, LIST, Mcp
+from gateway.domain.meets import with_own
+from gateway.domain.route import Route
+from gateway.errors import (
+    BAD_FRAMING,
+    BODY_TOO_LARGE,
+    MESSAGE_INVALID,
+    METHOD_NOT_ALLOWED,
+    NOT_JSON,
+    SESSION_UNKNOWN,
+    TOOL_NOT_PERMITTED,
+    TOOL_UNKNOWN,
+    Refusal,
+)
+from gateway.proxy.request import Request
+
+#: The longest name of a tool in an answer of the gateway.
+MOST_NAME: Final = 128
+
+
+class Reading:
+    """What was read of one request.
+
+    body:    its messages; None: it has none, or they were not read
+    fault:   why they cannot be read
+    demand:  what they ask for
+    session: None: it has none
+    """
+
+    __slots__ = ("body", "demand", "fault", "session")
+
+    def __init__(self) -> None:
+        self.body: Body | None = None
+        self.fault: Fault | None = None
+        self.demand: Demand = ENDING
+        self.session: Session | None = None
+
+    @property
+    def message(self) -> Message | None:
+        """The first message."""
+        return None if self.body is None else self.body.messages[0]
+
+    @property
+    def asks_for_tools(self) -> bool:
+        """Will an answer to it list tools?"""
+        return self.body is not None and any(each.method == LIST for each in self.body.requests)
+
+    def check(self, request: Request, granted: Grant, seals: Seals) -> Check | None:
+        """As `Request.message_check`."""
+        if request.refusal is None and not self._read(request, granted, seals):
+            return None
+        if request.refusal is not None:
+            return granted.check_for(request.subject, request.header, 0)
+        policy, identity = request.policy, request.identity
+        own = {} if identity is None else identity.record.limits
+        day = 1 if identity is None else identity.record.billing_day
+
+        def of_key(limit: Limit) -> Limit:
+            return with_own(limit, policy.plan(granted.plan), own, day)
+
+        return check_of(
+            granted, section(request.route), self.demand, of_key, request.subject, request.header
+        )
+
+    def _read(self, request: Request, granted: Grant, seals: Seals) -> bool:
+        """Read the request, or set its refusal; False: its body is awaited."""
+        if request.method == "POST":
+            if not self._read_messages(request, granted):
+                return False
+        elif request.method not in {"GET", "DELETE"}:
+            request.refusal = METHOD_NOT_ALLOWED
+        elif request.fields.chunked or request.fields.length:
+            request.refusal = BAD_FRAMING
+        elif request.method == "GET":
+            self.demand = LISTENING
+        if request.refusal is None:
+            request.refusal = self._open_session(request, granted, seals)
+        return True
+
+    def _read_messages(self, request: Request, granted: Grant) -> bool:
+        if not is_json(request.header("content-type"), request.header("content-encoding")):
+            request.refusal = NOT_JSON
+            return True
+        data = request.whole_body(section(request.route).body_bytes, BODY_TOO_LARGE)
+        if data is None:
+            return False
+        if isinstance(data, Refusal):
+            request.refusal = data
+            return True
+        read = read_body(data, request.header(VERSION))
+        fault = read if isinstance(read, Fault) else disagreement(read, request.header)
+        if isinstance(read, Body):
+            self.body = read
+        if fault is not None:
+            self.fault, request.detail = fault, fault.message
+            request.refusal = MESSAGE_INVALID
+        elif self.body is not None:
+            self.demand = demand_of(self.body, section(request.route), granted.cost)
+            request.refusal = _tool_refusal(request, self.body)
+        return True
+
+    def _open_session(self, request: Request, granted: Grant, seals: Seals) -> Refusal | None:
+        message, sealed = self.message, request.header(SESSION)
+        if not sealed or (message is not None and message.version > LAST_STATEFUL):
+            return None
+        self.session = seals.open(sealed, granted.lineage, first_name(request.route))
+        return SESSION_UNKNOWN if self.session is None else None
+
+
+def section(route: Route) -> Mcp:
+    """The section `mcp` of a route that has it."""
+    assert route.mcp is not None
+    return route.mcp
+
+
+def first_name(route: Route) -> str:
+    """The name of a route that stays when it is renamed."""
+    return (*route.was, route.name)[0]
+
+
+def admits(request: Request, name: str) -> bool:
+    """May the request's key call this tool?"""
+    tool, identity = section(request.route).tool(name), request.identity
+    if tool.is_denied:
+        return False
+    return tool.permission is None if identity is None else tool.is_permitted(identity.record)
+
+
+def _tool_refusal(request: Request, body: Body) -> Refusal | None:
+    """Why one of its calls is refused whatever the limits are."""
+    for name in [each.name for each in body.requests if each.method == CALL]:
+        if not admits(request, name):
+            tool = section(request.route).tool(name)
+            request.detail = name[:MOST_NAME] if tool.is_denied else ":".join(tool.permission or ())
+            return TOOL_UNKNOWN if tool.is_denied else TOOL_NOT_PERMITTED
+    return None

@@ -1,0 +1,119 @@
+"""Event streams: where a comment fits, and edited events, however the bytes arrive."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.mcp.events import COMMENT, EditedStream, Stream
+
+ENDS = ("\n", "\r\n", "\r")
+
+
+def parsed(text: bytes) -> list[tuple[str, str]]:
+    """The events of a stream as a browser dispatches them: (id, data)."""
+    events = []
+    last_id, data = "", list[str]()
+    lines = text.decode().replace("\r\n", "\n").replace("\r", "\n").split("\n")
+    for line in lines[:-1]:
+        if not line:
+            if data:
+                events.append((last_id, "\n".join(data)))
+            data = []
+            continue
+        name, _, value = line.partition(":")
+        value = value.removeprefix(" ")
+        if name == "data":
+            data.append(value)
+        elif name == "id":
+            last_id = value
+    return events
+
+
+def pieces(text: bytes, cuts: list[int]) -> list[bytes]:
+    at = sorted({cut % (len(text) + 1) for cut in cuts} | {0, len(text)})
+    return [text[begin:end] for begin, end in pairwise(at)]
+
+
+LINES = st.lists(
+    st.sampled_from(["data: a", "data: b", "data:c", "id: 1", "event: message", ": c", "data", ""]),
+    max_size=12,
+)
+CUTS = st.lists(st.integers(0, 500), max_size=8)
+
+
+@given(LINES, st.sampled_from(ENDS), CUTS)
+def test_a_comment_between_events_changes_nothing(
+    lines: list[str], end: str, cuts: list[int]
+) -> None:
+    """Wherever the stream says so, a comment may be inserted."""
+    text = "".join(f"{line}{end}" for line in lines).encode()
+    stream = Stream()
+    passed = b""
+    for piece in pieces(text, cuts):
+        if stream.between:
+            passed += COMMENT
+        passed += stream.feed(piece)
+    assert parsed(passed) == parsed(text)
+
+
+@pytest.mark.parametrize("end", ENDS)
+def test_between_events(end: str) -> None:
+    """At the start, and after each empty line."""
+    stream = Stream()
+    assert stream.between
+    for piece, between in (("data: a", False), (end, False), (end, True), ("id: 1", False)):
+        stream.feed(piece.encode())
+        assert stream.between is between
+    stream.feed(b"")
+    assert not stream.between
+
+
+@given(LINES, st.sampled_from(ENDS), CUTS)
+def test_edited_events(lines: list[str], end: str, cuts: list[int]) -> None:
+    """Each whole event is edited once, and keeps its other fields."""
+    text = "".join(f"{line}{end}" for line in [*lines, "", ""]).encode()
+    stream = EditedStream(lambda data: data.replace(b"a", b"x\ny"), 1_000)
+    passed = b"".join(stream.feed(piece) for piece in pieces(text, cuts)) + stream.end()
+    expected = [(at, data.replace("a", "x\ny")) for at, data in parsed(text)]
+    if end == "\r":  # the last event may be passed on as it is: a LF could follow
+        expected[-1:] = parsed(passed)[-1:]
+    assert parsed(passed) == expected
+
+
+@given(LINES, st.sampled_from(ENDS), CUTS)
+def test_unedited_events_are_the_same_bytes(lines: list[str], end: str, cuts: list[int]) -> None:
+    """What the edit leaves is passed on byte for byte."""
+    text = "".join(f"{line}{end}" for line in lines).encode()
+    stream = EditedStream(lambda data: data, 1_000)
+    assert b"".join(stream.feed(piece) for piece in pieces(text, cuts)) + stream.end() == text
+
+
+def test_an_event_is_passed_on_when_it_is_whole() -> None:
+    """It does not wait for the next one."""
+    stream = EditedStream(bytes.upper, 100)
+    assert stream.feed(b"data: a\n") == b""
+    assert (stream.kept, stream.between) == (8, True)
+    assert stream.feed(b"\ndata: b") == b"data: A\n\n"
+    assert stream.feed(b"\n\n") == b"data: B\n\n"
+
+
+def test_a_long_event() -> None:
+    """After an event beyond the bound, the stream is passed on as it is."""
+    stream = EditedStream(bytes.upper, 100)
+    long = b"data: " + b"a" * 100 + b"\n\n"
+    assert stream.feed(b"data: a\n\n" + long[:90]) == b"data: A\n\n"
+    assert stream.feed(long[90:-1]) == long[:-1]
+    assert not stream.is_edited
+    assert not stream.between
+    assert stream.feed(b"\ndata: b\n\n") == b"\ndata: b\n\n"
+    assert stream.between
+
+
+def test_a_stream_that_is_not_edited_keeps_nothing() -> None:
+    """It is passed on as it arrives."""
+    stream = Stream()
+    assert (stream.feed(b"data: a"), stream.kept, stream.end()) == (b"data: a", 0, b"")

@@ -1,0 +1,87 @@
+"""Lists of tools, without those that a key may not call."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gateway.domain.mcp.lists import Unreadable, filtered
+
+
+def admits(name: str) -> bool:
+    return name != "secret"
+
+
+def test_what_stays_is_as_it_was() -> None:
+    """Order, unknown members, and the form of numbers and texts are kept."""
+    answer = (
+        b'{"jsonrpc": "2.0", "id": 1e0, "result": {"nextCursor": "\\u0041", "tools": ['
+        b'{"name": "b", "inputSchema": {"maximum": 10000000000000000000000.50}}, '
+        b'{"description": "x", "name": "secret"}, {"name": "a"}], "_meta": {}}}'
+    )
+    assert filtered(answer, admits, "") == (
+        b'{"jsonrpc":"2.0","id":1e0,"result":{"nextCursor":"\\u0041","tools":['
+        b'{"name": "b", "inputSchema": {"maximum": 10000000000000000000000.50}},{"name": "a"}]'
+        b',"_meta":{}}}'
+    )
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b'{"jsonrpc": "2.0", "id": 1, "error": {"code": 1, "message": "a"}}',
+        b'{"jsonrpc": "2.0", "method": "notifications/message", "params": {"tools": []}}',
+        b'{"jsonrpc": "2.0", "id": 1, "result": {"content": []}}',
+        b'{"jsonrpc": "2.0", "id": 1, "result": []}',
+    ],
+)
+def test_other_answers(answer: bytes) -> None:
+    """An answer without a list is unchanged."""
+    assert filtered(answer, admits, "2026-07-28") == answer
+
+
+@pytest.mark.parametrize(
+    ("version", "scope", "expected"),
+    [
+        ("", None, None),
+        ("", "public", "private"),
+        ("2025-11-25", None, None),
+        ("2026-07-28", None, "private"),
+        ("2026-07-28", "public", "private"),
+    ],
+)
+def test_no_cache_shares_it(version: str, scope: str | None, expected: str | None) -> None:
+    """From 2026-07-28 on answers may be cached, and this one differs by key."""
+    result = {"tools": [], **({} if scope is None else {"cacheScope": scope})}
+    answer = json.dumps({"jsonrpc": "2.0", "id": 1, "result": result}).encode()
+    read = json.loads(filtered(answer, admits, version))
+    assert read["result"].get("cacheScope") == expected
+
+
+def test_arrays() -> None:
+    """Each answer of an array is filtered."""
+    part = b'{"id":1,"result":{"tools":[{"name":"secret"}]}}'
+    assert filtered(b"[%b, %b]" % (part, part), admits, "") == b"[%b,%b]" % (
+        (part.replace(b'{"name":"secret"}', b""),) * 2
+    )
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"",
+        b"x",
+        b"1",
+        b'{"result":{"tools":{}}}',
+        b'{"result":{"tools":[1]}}',
+        b'{"result":{"tools":[{"name":1}]}}',
+        b'{"result":{"tools":[{}]}}',
+        b'{"result":{"tools":[{"name":"\xff"}]}}',
+        b'{"result":{"tools":' + b"[" * 5_000 + b"]" * 5_000 + b"}}",
+    ],
+)
+def test_unreadable_answers(answer: bytes) -> None:
+    """They are no lists, and the caller decides what happens."""
+    with pytest.raises(Unreadable):
+        filtered(answer, admits, "")

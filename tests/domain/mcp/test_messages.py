@@ -1,0 +1,262 @@
+"""Messages of MCP have one reading, or none."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.mcp.messages import (
+    INVALID,
+    INVALID_PARAMS,
+    MOST_KEYS,
+    MOST_MESSAGES,
+    NAMED,
+    UNREADABLE,
+    Body,
+    Fault,
+    Message,
+    read_body,
+)
+
+
+def call(**changes: object) -> bytes:
+    message = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": {"name": "search"}}
+    return json.dumps({**message, **changes}).encode()
+
+
+def one(body: bytes, version: str = "") -> Message:
+    read = read_body(body, version)
+    assert isinstance(read, Body), read
+    assert not read.is_array
+    (message,) = read.messages
+    return message
+
+
+def fault(body: bytes, version: str = "") -> Fault:
+    read = read_body(body, version)
+    assert isinstance(read, Fault), read
+    return read
+
+
+@pytest.mark.parametrize(
+    ("body", "message"),
+    [
+        (call(), Message("request", b"7", "tools/call", "search")),
+        (call(id="a"), Message("request", b'"a"', "tools/call", "search")),
+        (call(id=-12), Message("request", b"-12", "tools/call", "search")),
+        (
+            call(method="prompts/get", params={"name": "p", "arguments": {"name": "q"}}),
+            Message("request", b"7", "prompts/get", "p"),
+        ),
+        (
+            call(method="resources/read", params={"uri": "file:///a"}),
+            Message("request", b"7", "resources/read", "file:///a"),
+        ),
+        (call(method="tools/list", params={}), Message("request", b"7", "tools/list")),
+        (call(method="x/unknown", params={"name": "a"}), Message("request", b"7", "x/unknown")),
+        (
+            b'{"jsonrpc":"2.0","method":"notifications/initialized"}',
+            Message("notification", b"", "notifications/initialized"),
+        ),
+        (b'{"jsonrpc":"2.0","id":"s1","result":{}}', Message("response", b'"s1"')),
+        (b'{"jsonrpc":"2.0","id":null,"error":{"code":1}}', Message("response")),
+        (
+            call(
+                params={
+                    "name": "search",
+                    "_meta": {"io.modelcontextprotocol/protocolVersion": "2026-07-28"},
+                }
+            ),
+            Message("request", b"7", "tools/call", "search", "2026-07-28"),
+        ),
+    ],
+)
+def test_what_a_decision_needs(body: bytes, message: Message) -> None:
+    """Kind, id as it was written, method, the name that is asked for, and the version."""
+    assert one(body) == message
+    assert one(b" \r\n\t" + body + b"\n") == message
+
+
+@pytest.mark.parametrize("text", ["7", "-0", "1" * 256, '"a"', '"\\u0041"', '"' + "x" * 254 + '"'])
+def test_ids_keep_their_form(text: str) -> None:
+    """An id is returned as it was written, whatever a parser would make of it."""
+    assert one(b'{"jsonrpc":"2.0","method":"ping","id":%b}' % text.encode()).id == text.encode()
+
+
+@pytest.mark.parametrize(
+    "text", ["null", "1.0", "1e3", "true", "[1]", "{}", "1" * 257, '"' + "x" * 255 + '"']
+)
+def test_other_ids_are_refused(text: str) -> None:
+    """MCP: an id is text or an integer, and not null; here it is short as well."""
+    found = fault(b'{"jsonrpc":"2.0","method":"ping","id":%b}' % text.encode())
+    assert (found.code, found.id) == (INVALID, b"null")
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b" ",
+        b"{",
+        b"NaN",
+        call() + b"x",
+        call().replace(b'"search"', b"NaN"),
+        call().replace(b'"search"', b'"search",'),
+        call().replace(b"7", b"07"),
+        b"\xef\xbb\xbf" + call(),
+        call().decode().encode("utf-16"),
+        call().replace(b"search", b"\xff"),
+        b'{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":"\xed\xa0\x80"}}',
+        b'{"jsonrpc":"2.0","id":1,"method":"x","params":%b}'
+        % (b'{"a":' * 2000 + b"1" + b"}" * 2000),
+        b"[" * 5000,
+    ],
+)
+def test_no_json(body: bytes) -> None:
+    """What is not JSON in UTF-8, or too deep, cannot be read."""
+    assert fault(body).code == UNREADABLE
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"1",
+        b'"a"',
+        b"null",
+        call(jsonrpc="1.0"),
+        call(jsonrpc=2.0),
+        b'{"id":1,"method":"ping"}',
+        call(method=1),
+        call(method="x" * 257),
+        call(result={}),
+        b'{"jsonrpc":"2.0","id":1}',
+        b'{"jsonrpc":"2.0","id":1,"result":{},"error":{}}',
+        b"[]",
+        b"[1]",
+        b"[[]]",
+        b"[%b]" % b",".join([call()] * (MOST_MESSAGES + 1)),
+        b'{"jsonrpc":"2.0",%b"method":"x"}' % (b'"a":1,' * MOST_KEYS),
+    ],
+)
+def test_no_message(body: bytes) -> None:
+    """JSON that is no message of JSON-RPC 2.0."""
+    assert fault(body).code == INVALID
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (call(params=[]), INVALID_PARAMS),
+        (call(params="name"), INVALID_PARAMS),
+        (call(params={}), INVALID_PARAMS),
+        (call(params={"name": 1}), INVALID_PARAMS),
+        (call(params={"name": "a", "_meta": []}), INVALID_PARAMS),
+    ],
+)
+def test_params_that_name_nothing(body: bytes, code: int) -> None:
+    """A call without a tool's name cannot be decided; the fault has the message's id."""
+    found = fault(body)
+    assert (found.code, found.id) == (code, b"7")
+
+
+ALIKE = [
+    b'"method":"tools/list"',
+    b'"Method":"tools/list"',
+    b'"METHOD":"tools/list"',
+    b'"m\\u0065thod":"tools/list"',
+    b'"method\\u0000":"tools/list"',
+    b'"me\\u200bthod":"tools/list"',
+    b'"\\ufeffmethod":"tools/list"',
+    b'"Id":8',
+    b'"ID":8',
+    b'"\\u0130d":8',
+    b'"par\\u0061ms":{}',
+    b'"PARAMS":{"name":"other"}',
+]
+
+
+@pytest.mark.parametrize("pair", ALIKE)
+@pytest.mark.parametrize("first", [True, False])
+def test_a_name_twice(pair: bytes, first: bool) -> None:
+    """Parsers differ in which of two alike keys they take: none is."""
+    inner = call()[1:-1]
+    body = b"{%b}" % b",".join([pair, inner] if first else [inner, pair])
+    assert fault(body).code == INVALID
+
+
+@pytest.mark.parametrize(
+    "pair",
+    [b'"name":"other"', b'"Name":"other"', b'"NAME":1', b'"n\\u0061me":"other"', b'"Uri":""'],
+)
+def test_a_parameter_twice(pair: bytes) -> None:
+    """The same holds for the names of parameters."""
+    body = call().replace(b'"name"', pair + b', "name"')
+    assert fault(body).code == INVALID
+
+
+def test_arguments_are_not_looked_into() -> None:
+    """What is in arguments is between client and server, keys that are there twice included."""
+    body = call().replace(b'"name"', b'"arguments": {"a": 1, "a": 2, "Name": 3}, "name"')
+    assert one(body).name == "search"
+
+
+def test_arrays() -> None:
+    """Versions up to 2025-03-26 have arrays; later ones do not."""
+    body = b"[%b, %b]" % (call(), b'{"jsonrpc":"2.0","method":"notifications/cancelled"}')
+    for version in ("", "2024-11-05", "2025-03-26"):
+        read = read_body(body, version)
+        assert isinstance(read, Body)
+        assert read.is_array
+        assert [message.kind for message in read.messages] == ["request", "notification"]
+        assert [message.id for message in read.requests] == [b"7"]
+    for version in ("2025-06-18", "2025-11-25", "2026-07-28"):
+        assert fault(body, version).code == INVALID
+    assert isinstance(read_body(b"[%b]" % b",".join([call()] * MOST_MESSAGES), ""), Body)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"{%b}" % b",".join(b'"%d":1' % number for number in range(200_000)),
+        b"[%b]" % b",".join([b"1"] * 400_000),
+        call(params={"name": "a", **{str(number): 1 for number in range(1_000)}}),
+    ],
+)
+def test_many_keys_and_elements_are_not_read(body: bytes) -> None:
+    """The reading of an object or array ends at its bound."""
+    assert fault(body).code == INVALID
+
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
+FLOATS = st.floats(allow_nan=False, allow_infinity=False)
+VALUES = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | TEXTS,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(TEXTS, inner, max_size=4),
+    max_leaves=8,
+)
+
+
+@given(
+    st.sampled_from([*NAMED, "tools/list", "ping"]),
+    TEXTS,
+    st.integers(-(10**20), 10**20) | TEXTS,
+    VALUES,
+    st.booleans(),
+)
+def test_what_any_client_sends_is_read(
+    method: str, name: str, message_id: int | str, arguments: object, ascii_only: bool
+) -> None:
+    """Whatever a JSON library writes of a valid message is read as that message."""
+    params = {"arguments": arguments, **({NAMED[method]: name} if method in NAMED else {})}
+    message = {"jsonrpc": "2.0", "id": message_id, "method": method, "params": params}
+    body = json.dumps(message, ensure_ascii=ascii_only).encode()
+    read = one(body)
+    assert (read.method, json.loads(read.id)) == (method, message_id)
+    assert read.name == (name if method in NAMED else "")

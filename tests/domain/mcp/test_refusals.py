@@ -1,0 +1,121 @@
+"""Refusals for MCP clients: each has the id of its request, and says what to do."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from gateway.domain.limits import LEASE_US, PERIODS_US, Limit
+from gateway.domain.mcp.messages import Body, Fault, Message
+from gateway.domain.mcp.refusals import limited_words, refused
+from gateway.errors import (
+    COST_EXCEEDS_LIMIT,
+    INSUFFICIENT_SCOPE,
+    KEY_MISSING,
+    MESSAGE_INVALID,
+    RATE_LIMITED,
+    STORE_UNAVAILABLE,
+    TOOL_NOT_PERMITTED,
+    TOOL_UNKNOWN,
+    Refusal,
+)
+
+CALL = Message("request", b'"c"', "tools/call", "search")
+LIST = Message("request", b"2", "tools/list")
+NOTE = Message("notification", b"", "notifications/initialized")
+
+
+@pytest.mark.parametrize(
+    ("refusal", "body", "status", "message_id", "code"),
+    [
+        (KEY_MISSING, None, 401, None, 401),
+        (INSUFFICIENT_SCOPE, None, 403, None, 403),
+        (RATE_LIMITED, Body((CALL,)), 429, "c", 429),
+        (COST_EXCEEDS_LIMIT, Body((CALL,)), 429, "c", 429),
+        (RATE_LIMITED, Body((NOTE,)), 429, None, 429),
+        (STORE_UNAVAILABLE, Body((LIST,)), 503, 2, 503),
+        (TOOL_NOT_PERMITTED, Body((CALL,)), 200, "c", 403),
+        (TOOL_UNKNOWN, Body((CALL,)), 200, "c", -32602),
+    ],
+)
+def test_errors(
+    refusal: Refusal, body: Body | None, status: int, message_id: object, code: int
+) -> None:
+    """The HTTP status is that of the refusal, unless the server itself would answer so."""
+    answer = refused(refusal, "words", {"a": 1}, body, None, as_result=False)
+    read = json.loads(answer.body)
+    assert (answer.status, read["id"], read["error"]["code"]) == (status, message_id, code)
+    assert read["error"]["message"] == "words"
+    assert read["error"]["data"] == {"code": refusal.code.lower(), "a": 1}
+
+
+def test_a_body_that_cannot_be_read() -> None:
+    """The code is that of the fault, and the id, if it was found."""
+    fault = Fault(-32602, "why", b"7")
+    answer = refused(MESSAGE_INVALID, "words", {}, None, fault, as_result=False)
+    read = json.loads(answer.body)
+    assert (answer.status, read["id"], read["error"]["code"]) == (400, 7, -32602)
+
+
+@pytest.mark.parametrize("refusal", [RATE_LIMITED, COST_EXCEEDS_LIMIT])
+def test_as_a_result(refusal: Refusal) -> None:
+    """A model reads the result of a call; another request gets an error, with 200 as well."""
+    answer = refused(refusal, "words", {}, Body((CALL,)), None, as_result=True)
+    result = json.loads(answer.body)["result"]
+    assert (answer.status, result["isError"]) == (200, True)
+    assert result["content"] == [{"type": "text", "text": "words"}]
+    answer = refused(refusal, "words", {}, Body((LIST,)), None, as_result=True)
+    assert (answer.status, json.loads(answer.body)["error"]["code"]) == (200, 429)
+    assert refused(refusal, "", {}, Body((NOTE,)), None, as_result=True).status == 429
+    assert refused(KEY_MISSING, "", {}, Body((CALL,)), None, as_result=True).status == 401
+
+
+def test_arrays() -> None:
+    """Each request of an array gets its own answer; notifications get none."""
+    body = Body((CALL, NOTE, LIST), is_array=True)
+    answer = refused(RATE_LIMITED, "words", {}, body, None, as_result=True)
+    first, second = json.loads(answer.body)
+    assert (first["id"], "result" in first) == ("c", True)
+    assert (second["id"], "error" in second) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("limit", "retry_s", "words"),
+    [
+        (
+            Limit("mcp", "rate", 100, 60_000_000),
+            12,
+            "Rate limit exceeded: 100 requests per minute (mcp). Try again in 12 seconds.",
+        ),
+        (
+            Limit("mcp-daily", "quota", 10_000, PERIODS_US["day"]),
+            1,
+            "Rate limit exceeded: 10000 requests per day (mcp-daily). Try again in 1 second.",
+        ),
+        (
+            Limit("control", "rate", 9, 1_000_000, of="messages"),
+            1,
+            "Rate limit exceeded: 9 messages per second (control). Try again in 1 second.",
+        ),
+        (
+            Limit("flight", "concurrency", 25, LEASE_US),
+            1,
+            "Rate limit exceeded: 25 concurrent requests (flight). Try again in 1 second.",
+        ),
+        (
+            Limit("open", "connections", 5, LEASE_US),
+            1,
+            "Rate limit exceeded: 5 connections (open). Try again in 1 second.",
+        ),
+        (
+            Limit("mcp", "rate", 3, 60_000_000),
+            None,
+            "Rate limit exceeded: 3 requests per minute (mcp). "
+            "This request counts more than the limit ever admits.",
+        ),
+    ],
+)
+def test_words(limit: Limit, retry_s: int | None, words: str) -> None:
+    """No client heeds Retry-After: the message says it all."""
+    assert limited_words(limit, retry_s) == words

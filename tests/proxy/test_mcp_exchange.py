@@ -1,0 +1,512 @@
+"""Routes in front of MCP servers, over real sockets: what is forwarded, refused and answered."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from gateway.domain.mcp.messages import HEADER_MISMATCH, INVALID, INVALID_PARAMS, UNREADABLE
+from tests.kit.eventually import eventually
+from tests.kit.upstream import Exchange, Script, build_response, reply
+from tests.kit.wire import Header, Response, Wire, build_request
+from tests.proxy.conftest import Bench, Start
+
+ROUTES = """
+routes:
+  mcp:
+    match: "* /mcp/**"
+    upstream: api
+    plan_limits: false
+    mcp:
+      max_body: 64KiB
+      keepalive: 100ms
+      tools:
+        search: {permission: "scm:read", cost: 5, rate: 3/minute}
+        erase: {permission: "scm:delete"}
+        hidden: deny
+        "*": allow
+    limits:
+      - {name: mcp, rate: 20/minute}
+      - {name: mcp-connections, concurrency: 2, of: connections}
+      - {name: mcp-in-flight, concurrency: 3}
+      - {name: mcp-control, rate: 30/minute, of: messages}
+  strict:
+    match: "* /strict"
+    upstream: api
+    scopes: [tools:admin]
+    mcp:
+      limited_calls: result
+      list: as-is
+      tools: {search: allow, "*": deny}
+    limits: [{name: strict, rate: 2/minute}]
+  api: {match: "* /**", upstream: api}
+"""
+PLANS = "plans:\n  enterprise: {rate: 6000/minute, burst: 10000}\n"
+JSON = ("Content-Type", "application/json")
+STREAM = ("Content-Type", "text/event-stream")
+MANY = 65_536
+OLD = ("MCP-Protocol-Version", "2025-11-25")
+
+
+@dataclass
+class Client:
+    """An MCP client on one connection."""
+
+    wire: Wire
+    auth: Sequence[Header]
+    path: str = "/mcp/tools"
+
+    async def send(
+        self, message: object, *headers: Header, method: str = "POST", media: Header = JSON
+    ) -> Response:
+        body = message if isinstance(message, bytes) else json.dumps(message).encode()
+        fields = [*self.auth, media, *headers]
+        return await self.wire.request(method, self.path, fields, body)
+
+    async def call(self, tool: str = "other", *headers: Header, at: int = 7) -> Response:
+        return await self.send(request("tools/call", at, name=tool), *headers)
+
+
+def request(method: str, at: int | str = 7, **params: object) -> dict[str, object]:
+    return {"jsonrpc": "2.0", "id": at, "method": method, "params": params}
+
+
+def notification(method: str = "notifications/initialized") -> dict[str, object]:
+    return {"jsonrpc": "2.0", "method": method}
+
+
+class Started:
+    """A bench with MCP routes, and the clients that connect to it."""
+
+    def __init__(self, bench: Bench, stack: AsyncExitStack) -> None:
+        self.bench, self.upstream, self.gateway = bench, bench.upstream, bench.gateway
+        self._stack = stack
+
+    async def client(self, **fields: Any) -> Client:
+        """A client with a key of its own."""
+        key = await self.bench.mint(**{"permissions": {"scm": ("read",)}, **fields})
+        return await self.another([("Authorization", f"Bearer {key}")])
+
+    async def another(self, auth: Sequence[Header]) -> Client:
+        """A client on another connection."""
+        wire = await self._stack.enter_async_context(await self.bench.connect())
+        return Client(wire, auth)
+
+
+@pytest.fixture
+async def mcp(start: Start) -> AsyncIterator[Started]:
+    async with AsyncExitStack() as stack:
+        yield Started(await start(files={"routes": ROUTES, "plans": PLANS}), stack)
+
+
+def error(response: Response) -> dict[str, Any]:
+    body = json.loads(response.body)
+    assert body["jsonrpc"] == "2.0"
+    assert response["Content-Type"] == "application/json"
+    found: dict[str, Any] = {"id": body["id"], **body["error"]}
+    return found
+
+
+async def test_the_judged_bytes_are_forwarded(mcp: Started) -> None:
+    """The body that was read, as it was; nothing else of it is changed."""
+    client = await mcp.client()
+    body = (
+        b' {"jsonrpc": "2.0", "id" : 1.0e0'.replace(b"1.0e0", b"12") + b', "method":"tools/list"}\n'
+    )
+    response = await client.send(body, ("Mcp-Method", "tools/list"), ("Origin", "http://a.example"))
+    assert response.status == 200
+    received = mcp.upstream.requests[0]
+    assert received.body == body
+    assert received.maybe("Mcp-Method") == "tools/list"
+    assert received.maybe("Origin") == "http://a.example"
+    assert received.maybe("Accept-Encoding") == "identity"
+    assert received.maybe("Host") == mcp.upstream.url.removeprefix("http://")
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "code", "message_id"),
+    [
+        (b"{", 400, UNREADABLE, None),
+        (b"[]", 400, INVALID, None),
+        (b'{"jsonrpc":"2.0","id":1,"method":"ping","Method":"x"}', 400, INVALID, None),
+        (request("tools/call", "a"), 400, INVALID_PARAMS, "a"),
+        ([request("ping")] * 33, 400, INVALID, None),
+        (request("tools/call", 8, name="erase"), 200, 403, 8),
+        (request("tools/call", 8, name="hidden"), 200, INVALID_PARAMS, 8),
+        (request("tools/call", 8, name="x" * 65_536), 413, 413, None),
+    ],
+)
+async def test_what_is_refused_does_not_reach_the_server(
+    mcp: Started, body: object, status: int, code: int, message_id: object
+) -> None:
+    """It is an error of JSON-RPC with the id, if that was read; the connection stays usable."""
+    client = await mcp.client()
+    response = await client.send(body)
+    found = error(response)
+    assert (response.status, found["code"], found["id"]) == (status, code, message_id)
+    assert response.maybe("X-RateLimit-Remaining") is not None
+    assert mcp.upstream.requests == []
+    if status != 413:
+        assert (await client.call()).status == 200
+
+
+async def test_a_refused_tool_names_the_permission(mcp: Started) -> None:
+    """People and models read what is missing; a tool that is denied is as one that is not there."""
+    client = await mcp.client()
+    assert "scm:delete" in error(await client.call("erase"))["message"]
+    assert error(await client.call("hidden"))["message"] == "Unknown tool: hidden"
+
+
+@pytest.mark.parametrize(
+    ("headers", "media"),
+    [
+        ([], ("Content-Type", "text/plain")),
+        ([], ("Content-Type", "application/json;charset=utf-16")),
+        ([], ("Content-Type", "APPLICATION/X-WWW-FORM-URLENCODED")),
+        ([("Content-Encoding", "gzip")], JSON),
+    ],
+)
+async def test_other_media_types(mcp: Started, headers: list[Header], media: Header) -> None:
+    """A server could read another message in them."""
+    client = await mcp.client()
+    response = await client.send(request("ping"), *headers, media=media)
+    assert (response.status, error(response)["code"]) == (415, 415)
+    assert mcp.upstream.requests == []
+    odd = ("Content-Type", "APPLICATION/JSON; Charset=UTF-8")
+    assert (await client.send(request("ping"), media=odd)).status == 200
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        ("Mcp-Method", "tools/list"),
+        ("Mcp-Name", "search"),
+        ("Mcp-Name", "=?base64?c2VhcmNo?="),
+        ("Mcp-Name", "=?base64?%%?="),
+        ("MCP-Protocol-Version", "2025-11-25"),
+    ],
+)
+async def test_headers_that_differ_from_the_body(mcp: Started, header: Header) -> None:
+    """The body decides; a server that reads the header would run another tool."""
+    client = await mcp.client()
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
+    body = request("tools/call", name="other", _meta=meta)
+    response = await client.send(body, header)
+    assert (response.status, error(response)["code"]) == (400, HEADER_MISMATCH)
+    assert mcp.upstream.requests == []
+    agreed = [("Mcp-Method", "tools/call"), ("Mcp-Name", "=?base64?b3RoZXI=?=")]
+    assert (await client.send(body, *agreed, ("MCP-Protocol-Version", "2026-07-28"))).status == 200
+
+
+async def test_what_counts(mcp: Started) -> None:
+    """Tools at their cost; what must not be refused counts in the limit of messages alone."""
+    client = await mcp.client()
+    left = []
+    for message in (
+        request("tools/call", name="search"),
+        request("tools/call", name="other"),
+        request("initialize"),
+        request("ping"),
+        notification(),
+        [request("tools/call", name="other"), request("ping"), request("tools/list")],
+    ):
+        response = await client.send(message)
+        assert response.status == 200
+        left.append(int(response["X-RateLimit-Remaining"]))
+    # The first call of search leaves 2 of its own 3.
+    assert left == [2, 14, 14, 14, 14, 12]
+
+
+async def test_the_limit_of_messages(mcp: Started) -> None:
+    """Free messages are bounded as well; the refusal has the id and the seconds."""
+    client = await mcp.client()
+    for _ in range(30):
+        assert (await client.send(request("ping"))).status == 200
+    response = await client.send(request("ping", "p"))
+    found = error(response)
+    assert (response.status, found["code"], found["id"]) == (429, 429, "p")
+    retry = int(response["Retry-After"])
+    assert found["message"] == (
+        f"Rate limit exceeded: 30 messages per minute (mcp-control). Try again in {retry} seconds."
+    )
+    assert found["data"]["code"] == "rate_limit_exceeded"
+    assert (found["data"]["limit"], found["data"]["retry_after"]) == ("mcp-control", retry)
+
+
+async def test_the_rate_of_a_tool(mcp: Started) -> None:
+    """A tool's rate counts its calls; other tools go on."""
+    client = await mcp.client()
+    for _ in range(3):
+        assert (await client.call("search")).status == 200
+    response = await client.call("search")
+    assert (response.status, error(response)["data"]["limit"]) == (429, "mcp/search")
+    assert (await client.call("other")).status == 200
+
+
+async def test_a_refused_call_as_a_result(mcp: Started) -> None:
+    """For clients that lose their transport on a 429; other requests get an error with 200."""
+    client = await mcp.client(scopes=("tools:admin",))
+    client.path = "/strict"
+    for _ in range(2):
+        assert (await client.call("search")).status == 200
+    response = await client.call("search")
+    body = json.loads(response.body)
+    assert response.status == 200
+    assert (body["id"], body["result"]["isError"]) == (7, True)
+    assert "2 requests per minute (strict)" in body["result"]["content"][0]["text"]
+    assert response.maybe("Retry-After") is not None
+    listed = await client.send(request("tools/list"))
+    assert (listed.status, error(listed)["code"]) == (200, 429)
+    both = await client.send([request("tools/call", 1, name="search"), request("tools/list", 2)])
+    assert [part["id"] for part in json.loads(both.body)] == [1, 2]
+
+
+async def test_without_access(mcp: Started) -> None:
+    """The body is not read: the id is null. A challenge would make clients ask for a sign-in."""
+    client = await mcp.client()
+    client.path = "/strict"
+    response = await client.call("search")
+    assert (response.status, error(response)["id"], error(response)["code"]) == (403, None, 403)
+    assert response.maybe("WWW-Authenticate") is None
+    client.auth = []
+    response = await client.call("search")
+    assert (response.status, error(response)["code"]) == (401, 401)
+    assert response["WWW-Authenticate"] == "Bearer"
+
+
+@pytest.mark.parametrize("method", ["PUT", "PATCH", "OPTIONS"])
+async def test_other_methods(mcp: Started, method: str) -> None:
+    """Streamable HTTP has three."""
+    client = await mcp.client()
+    response = await client.send(request("ping"), method=method)
+    assert (response.status, response["Allow"]) == (405, "POST, GET, DELETE")
+    assert mcp.upstream.requests == []
+
+
+def answering(body: bytes, *headers: Header) -> Script:
+    return reply(200, body, headers)
+
+
+async def test_sessions_are_sealed(mcp: Started) -> None:
+    """A client gets another id than the server gave, and the server gets its own again."""
+    client = await mcp.client()
+    mcp.upstream.script = answering(b"{}", JSON, ("Mcp-Session-Id", "s.1"))
+    sealed = (await client.send(request("initialize")))["Mcp-Session-Id"]
+    assert sealed.startswith("s.1.")
+    mcp.upstream.script = answering(b"{}", JSON)
+    for method in ("POST", "GET", "DELETE"):
+        await client.wire.send(
+            build_request(
+                method,
+                client.path,
+                [*client.auth, JSON, OLD, ("mcp-session-id", sealed)],
+                json.dumps(request("ping")).encode() if method == "POST" else None,
+            )
+        )
+        assert (await client.wire.read_response(method)).status == 200
+        assert mcp.upstream.requests[-1].maybe("Mcp-Session-Id") == "s.1"
+
+
+async def test_sessions_of_others(mcp: Started) -> None:
+    """Another key's id, a changed one, and the server's own reach no server."""
+    client, other = await mcp.client(), await mcp.client()
+    mcp.upstream.script = answering(b"{}", JSON, ("Mcp-Session-Id", "s1"))
+    sealed = (await client.send(request("initialize")))["Mcp-Session-Id"]
+    for sender, session in (
+        (other, sealed),
+        (client, sealed[:-1] + ("A" if sealed[-1] != "A" else "B")),
+        (client, "s1"),
+        (client, "x" * 2_000),
+    ):
+        response = await sender.send(request("ping", 3), OLD, ("Mcp-Session-Id", session))
+        assert (response.status, error(response)["id"]) == (404, 3)
+    assert len(mcp.upstream.requests) == 1
+    # From 2026-07-28 on there are no sessions: the header means nothing.
+    meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}
+    response = await client.send(request("ping", _meta=meta), ("Mcp-Session-Id", "s1"))
+    assert response.status == 200
+    assert mcp.upstream.requests[-1].maybe("Mcp-Session-Id") is None
+
+
+TOOLS = b'{"jsonrpc":"2.0","id":7,"result":{"tools":[%b]}}'
+LISTED = TOOLS % b'{"name":"search"},{"name":"erase"},{"name":"hidden"},{"name":"other"}'
+FILTERED = TOOLS % b'{"name":"search"},{"name":"other"}'
+
+
+def chunked(*parts: bytes, media: Header) -> Script:
+    """A script that sends these chunks, each when the one before was read."""
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.read_body()
+        name, value = media
+        await exchange.write(
+            f"HTTP/1.1 200 OK\r\n{name}: {value}\r\nTransfer-Encoding: chunked\r\n\r\n".encode()
+        )
+        for part in parts:
+            await exchange.write(b"%x\r\n%b\r\n" % (len(part), part))
+        await exchange.write(b"0\r\n\r\n")
+
+    return script
+
+
+@pytest.mark.parametrize(
+    "script",
+    [
+        answering(LISTED, JSON),
+        chunked(LISTED, media=JSON),
+        chunked(*(bytes([byte]) for byte in LISTED), media=JSON),
+        answering(b"event: message\ndata: " + LISTED + b"\n\n", STREAM),
+        chunked(b"event: message\nda", b"ta: " + LISTED + b"\n", b"\n", media=STREAM),
+    ],
+)
+async def test_lists_are_filtered(mcp: Started, script: Script) -> None:
+    """In JSON and in event streams, however they arrive."""
+    client = await mcp.client()
+    mcp.upstream.script = script
+    response = await client.send(request("tools/list"))
+    body = response.body
+    if response["Content-Type"] == "text/event-stream":
+        assert response["X-Accel-Buffering"] == "no"
+        event, data, *_ = body.split(b"\n")
+        assert event == b"event: message"
+        body = data.removeprefix(b"data: ")
+    assert body == FILTERED
+    mcp.upstream.script = answering(LISTED, JSON)
+    assert (await client.call()).body == LISTED
+
+
+async def test_lists_that_cannot_be_filtered(mcp: Started) -> None:
+    """They are passed on as they are, and counted."""
+    client = await mcp.client()
+    long = TOOLS % (b'{"name":"other"},' * 260_000 + b'{"name":"erase"}')
+    for script, expected in (
+        (answering(b"no json", JSON), b"no json"),
+        (answering(b"zipped", JSON, ("Content-Encoding", "gzip")), b"zipped"),
+        (
+            chunked(*(long[at : at + 65_536] for at in range(0, len(long), 65_536)), media=JSON),
+            long,
+        ),
+    ):
+        mcp.upstream.script = script
+        assert (await client.send(request("tools/list"))).body == expected
+    assert mcp.gateway.metrics.mcp._unfiltered == 3
+
+
+async def test_streams_are_kept_alive(mcp: Started) -> None:
+    """A silent stream gets comments between events, and never within one."""
+    client = await mcp.client()
+    go_on = asyncio.Event()
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+            b"data: 1\n\n"
+        )
+        await go_on.wait()
+        await exchange.write(b"data: 2\n")
+        await exchange.ended()
+
+    mcp.upstream.script = script
+    await client.wire.send(build_request("GET", client.path, [*client.auth, OLD]))
+    head = await client.wire.read_head()
+    assert head["X-Accel-Buffering"] == "no"
+    seen = b""
+    while seen.count(b": keep-alive") < 2:
+        seen += await client.wire.read_some()
+    go_on.set()
+    while b"data: 2" not in seen:
+        seen += await client.wire.read_some()
+    comments = seen.count(b": keep-alive")
+    for _ in range(30):
+        await asyncio.sleep(0)
+    assert seen.count(b": keep-alive") == comments
+
+
+async def test_connections_are_counted(mcp: Started) -> None:
+    """A session counts once, whatever it has open; one that has nothing open does not."""
+    client = await mcp.client()
+    release = asyncio.Event()
+
+    async def script(exchange: Exchange) -> None:
+        body = await exchange.read_body()
+        if b"initialize" in body:
+            number = len(mcp.upstream.requests)
+            await exchange.write(
+                build_response(200, b"{}", [JSON, ("Mcp-Session-Id", f"s{number}")])
+            )
+            return
+        await release.wait()
+        await exchange.write(build_response(200, b"{}", [JSON]))
+
+    mcp.upstream.script = script
+    sessions = [(await client.send(request("initialize")))["Mcp-Session-Id"] for _ in range(3)]
+    opened: list[asyncio.Task[Response]] = []
+
+    async def open_call(session: str) -> asyncio.Task[Response]:
+        other = await mcp.another(client.auth)
+        before = len(mcp.upstream.requests)
+        task = asyncio.create_task(other.call("other", OLD, ("Mcp-Session-Id", session)))
+        await eventually(
+            lambda: task.done() or len(mcp.upstream.requests) > before, "it is decided"
+        )
+        opened.append(task)
+        return task
+
+    for session in (sessions[0], sessions[0], sessions[1]):
+        assert not (await open_call(session)).done()
+    # A third session, and a fourth request: the limits of connections and of requests.
+    refused = await (await open_call(sessions[2]))
+    assert (refused.status, error(refused)["data"]["limit"]) == (429, "mcp-connections")
+    refused = await (await open_call(sessions[0]))
+    assert (refused.status, error(refused)["data"]["limit"]) == (429, "mcp-in-flight")
+    # What must not be refused is not.
+    assert (await client.send(request("initialize"))).status == 200
+    release.set()
+    assert [(await task).status for task in opened] == [200, 200, 200, 429, 429]
+    assert (await client.call("other", OLD, ("Mcp-Session-Id", sessions[2]))).status == 200
+    assert mcp.gateway.metrics.mcp._connections[("mcp",)] == 0
+
+
+async def test_a_server_that_left_ends_its_sessions(mcp: Started) -> None:
+    """Its sessions are unknown, so that clients initialize new ones."""
+    client = await mcp.client()
+    mcp.upstream.script = answering(b"{}", JSON, ("Mcp-Session-Id", "s1"))
+    sealed = (await client.send(request("initialize")))["Mcp-Session-Id"]
+    pools = mcp.gateway._context.pools
+    servers = pools._upstreams["api"]
+    kept, servers.pools = servers.pools, ()
+    response = await client.send(request("ping"), OLD, ("Mcp-Session-Id", sealed))
+    assert (response.status, error(response)["code"]) == (404, 404)
+    servers.pools = kept
+    response = await client.send(request("ping"), OLD, ("Mcp-Session-Id", sealed))
+    assert response.status == 200
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [
+        ("GET", "/.well-known/oauth-protected-resource/mcp/tools"),
+        ("GET", "/mcp/.well-known/openid-configuration"),
+        ("POST", "/register"),
+    ],
+)
+async def test_clients_that_look_for_oauth(mcp: Started, method: str, path: str) -> None:
+    """They get a 404 in JSON, which is no failed authentication; with a key, what is there."""
+    client = await mcp.client()
+    left = set()
+    for _ in range(3):
+        response = await client.wire.request(method, path, [], b"{}" if method == "POST" else None)
+        assert (response.status, response["Content-Type"]) == (404, "application/json")
+        assert response.maybe("WWW-Authenticate") is None
+        left.add(response["X-RateLimit-Remaining"])
+    assert len(left) == 1
+    assert mcp.gateway.metrics._auth_failures == {}
+    if not path.startswith("/mcp"):
+        body = b"{}" if method == "POST" else None
+        assert (await client.wire.request(method, path, client.auth, body)).status == 200
