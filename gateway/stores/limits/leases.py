@@ -231,7 +231,7 @@ class LeaseKeeper:
     def _release_unused(self, name: str, member: Member) -> None:
         """Release a lease if it is held, and no request has it or may have it."""
         held = self._held.get(name)
-        if held is None or held.members.get(member, True):
+        if held is None or (name, member) in self._awaited or held.members.get(member, True):
             return
         del held.members[member]
         if not held.members:
