@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -51,6 +52,20 @@ def redis_server(_redis_server: RedisServer) -> RedisServer:
     with _redis_server.client() as client:
         client.flushall()
     return _redis_server
+
+
+@pytest.fixture
+def delays(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The delays given to `asyncio.sleep`, which take no time."""
+    found: list[float] = []
+    sleep = asyncio.sleep
+
+    async def note(delay_s: float) -> None:
+        found.append(delay_s)
+        await sleep(0)
+
+    monkeypatch.setattr(asyncio, "sleep", note)
+    return found
 
 
 @pytest.fixture(scope="module")

@@ -29,20 +29,6 @@ def maker() -> Maker:
     return Maker()
 
 
-@pytest.fixture
-def rests(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """The delays between rounds, which take no time here."""
-    taken: list[float] = []
-    sleep = asyncio.sleep
-
-    async def note(rest_s: float) -> None:
-        taken.append(rest_s)
-        await sleep(0)
-
-    monkeypatch.setattr(rounds.asyncio, "sleep", note)
-    return taken
-
-
 async def turns(count: int = 10) -> None:
     """Run everything that is ready."""
     loop = asyncio.get_running_loop()
@@ -52,7 +38,7 @@ async def turns(count: int = 10) -> None:
         await future
 
 
-async def test_concurrent_requests_share_an_answer(maker: Maker, rests: list[float]) -> None:
+async def test_concurrent_requests_share_an_answer(maker: Maker, delays: list[float]) -> None:
     """A thousand cost two answers: one in progress, and one made after they arrived."""
     asked = Rounds(maker.make)
     first = asyncio.ensure_future(asked.get("a"))
@@ -65,14 +51,14 @@ async def test_concurrent_requests_share_an_answer(maker: Maker, rests: list[flo
     assert {await one for one in others} == {"a2"}
 
 
-async def test_an_answer_is_made_after_its_request(maker: Maker, rests: list[float]) -> None:
+async def test_an_answer_is_made_after_its_request(maker: Maker, delays: list[float]) -> None:
     """No request gets an answer that was begun before it."""
     maker.gate.set()
     asked = Rounds(maker.make)
     assert [await asked.get("a") for _ in range(3)] == ["a1", "a2", "a3"]
 
 
-async def test_each_kind_is_made(maker: Maker, rests: list[float]) -> None:
+async def test_each_kind_is_made(maker: Maker, delays: list[float]) -> None:
     """Once a round."""
     maker.gate.set()
     asked = Rounds(maker.make)
@@ -80,25 +66,22 @@ async def test_each_kind_is_made(maker: Maker, rests: list[float]) -> None:
     assert answers == ["a1", "b2", "a1", "b2"]
 
 
-async def test_rounds_take_a_tenth_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_rounds_take_a_tenth_of_the_time(
+    delays: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
     """There is a pause nine times as long as a round, and at most a second."""
-    now_s, taken, sleep = 0.0, [], asyncio.sleep
+    now_s = 0.0
 
     async def make(cost_s: float) -> None:
         nonlocal now_s
         now_s += cost_s
 
-    async def note(rest_s: float) -> None:
-        taken.append(rest_s)
-        await sleep(0)
-
-    monkeypatch.setattr(rounds.asyncio, "sleep", note)
     monkeypatch.setattr(asyncio.get_running_loop(), "time", lambda: now_s)
     asked = Rounds(make)
     for cost_s in (0.002, 0.5):
         await asked.get(cost_s)
         await turns()
-    assert taken == pytest.approx([0.018, 1.0])
+    assert delays == pytest.approx([0.018, 1.0])
 
 
 async def test_a_long_pause_is_not_awaited(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -142,7 +125,7 @@ async def test_a_long_pause_is_not_awaited(monkeypatch: pytest.MonkeyPatch) -> N
     assert await asked.get("a") == "a4"
 
 
-async def test_a_failure_is_shared(rests: list[float]) -> None:
+async def test_a_failure_is_shared(delays: list[float]) -> None:
     """By the waiting requests for that kind; later ones and other kinds are not affected."""
     fails = True
 
@@ -158,7 +141,7 @@ async def test_a_failure_is_shared(rests: list[float]) -> None:
     assert await asked.get("a") == "a"
 
 
-async def test_a_closed_client_takes_nothing_from_others(maker: Maker, rests: list[float]) -> None:
+async def test_a_closed_client_takes_nothing_from_others(maker: Maker, delays: list[float]) -> None:
     """If a client closes while an answer is made, the others that wait still get it."""
     asked = Rounds(maker.make)
     closed, stays = (asyncio.ensure_future(asked.get("a")) for _ in range(2))

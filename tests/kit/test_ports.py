@@ -20,6 +20,7 @@ def test_a_port_in_use_is_skipped() -> None:
         assert Ports(port, port + 100).free() > port
 
 
+# Elsewhere, ports are tried but not reserved. CI runs on Linux: there it is never skipped.
 @pytest.mark.skipif(sys.platform != "linux", reason="reservations need abstract sockets")
 def test_no_port_is_returned_twice() -> None:
     """Even before the first one listens there; only after many others."""

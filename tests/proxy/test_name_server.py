@@ -64,20 +64,6 @@ class Long(ScriptedDns):
             yield
 
 
-@pytest.fixture
-def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
-    """How long answers had to wait; they do not."""
-    found: list[float] = []
-    sleep = asyncio.sleep
-
-    async def pause(delay_s: float) -> None:
-        found.append(delay_s)
-        await sleep(0)
-
-    monkeypatch.setattr(module.asyncio, "sleep", pause)
-    return found
-
-
 async def test_only_the_first_records_are_read(tmp_path: Path) -> None:
     """Each takes time of the event loop: 4,000 of them took 240 ms."""
     dns_server = Long({("api.test", "A"): ["127.0.0.2"]})
@@ -89,7 +75,7 @@ async def test_only_the_first_records_are_read(tmp_path: Path) -> None:
 
 
 async def test_services_with_long_answers(
-    tmp_path: Path, pauses: list[float], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, delays: list[float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All answers together have a bound, too: those of 64 services took 18 s, time after time."""
     monkeypatch.setattr(module, "MOST_A_SECOND", 1)  # so that the time of this test counts little
@@ -102,14 +88,14 @@ async def test_services_with_long_answers(
         answer = await dns_server.resolver(tmp_path).look_up(server)
     assert len(answer.targets) == MOST_TARGETS
     # Each answer waits for the time that those before it are worth.
-    assert max(pauses) > 19 * MOST_RECORDS * 0.9
+    assert max(delays) > 19 * MOST_RECORDS * 0.9
 
 
-async def test_ordinary_answers_do_not_wait(pauses: list[float]) -> None:
+async def test_ordinary_answers_do_not_wait(delays: list[float]) -> None:
     one = NameServer("127.0.0.1", 53)
     for _ in range(50):
         await one._wait(10)
-    assert set(pauses) == {0.0}
+    assert set(delays) == {0.0}
 
 
 async def test_other_answers_are_not_taken(tmp_path: Path) -> None:

@@ -14,10 +14,8 @@ from tests.suites.admin import NAME, ONE, OTHER, AdminStoreSuite
 
 
 @pytest.fixture
-async def redis_store(redis_server):
-    client = redis_client(parse_url(redis_server.url))
-    yield RedisAdminStore(client)
-    await client.aclose()
+def redis_store(store_client):
+    return RedisAdminStore(store_client)
 
 
 class TestMemory(AdminStoreSuite):

@@ -41,10 +41,8 @@ asyncio.run(main(*sys.argv[1:]))
 
 
 @pytest.fixture
-async def redis_store(redis_server):
-    client = redis_client(parse_url(redis_server.url))
-    yield RedisAuditStore(client)
-    await client.aclose()
+def redis_store(store_client):
+    return RedisAuditStore(store_client)
 
 
 class TestMemory(AuditStoreSuite):

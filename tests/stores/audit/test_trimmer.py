@@ -23,7 +23,6 @@ from gateway.stores.audit.trimmer import AuditTrimmer
 from gateway.stores.names import AUDIT, WARNINGS
 from gateway.stores.opening import open_store
 from gateway.stores.redis.address import parse_url
-from gateway.stores.redis.clients import redis_client
 from tests.kit.eventually import eventually
 from tests.suites.warnings import warning
 
@@ -32,10 +31,8 @@ NOW_US = 1_800_000_000_000_000
 
 
 @pytest.fixture
-async def redis_store(redis_server):
-    client = redis_client(parse_url(redis_server.url))
-    yield RedisAuditStore(client)
-    await client.aclose()
+def redis_store(store_client):
+    return RedisAuditStore(store_client)
 
 
 @pytest.fixture(params=["memory", "redis"])

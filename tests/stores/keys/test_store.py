@@ -33,10 +33,8 @@ from tests.suites.keys import FULL, NOW, KeyStoreSuite, nth_id, plain_key
 
 
 @pytest.fixture
-async def redis_store(redis_server):
-    client = redis_client(parse_url(redis_server.url))
-    yield RedisKeyStore(client)
-    await client.aclose()
+def redis_store(store_client):
+    return RedisKeyStore(store_client)
 
 
 class TestMemory(KeyStoreSuite):

@@ -33,10 +33,8 @@ class TestMemory(PolicyStoreSuite):
 
 
 @pytest.fixture
-async def redis_store(redis_server):
-    client = redis_client(parse_url(redis_server.url))
-    yield RedisPolicyStore(client)
-    await client.aclose()
+def redis_store(store_client):
+    return RedisPolicyStore(store_client)
 
 
 class TestRedis(PolicyStoreSuite):

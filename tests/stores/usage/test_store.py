@@ -56,17 +56,13 @@ class TestMemory(UsageStoreSuite):
 
 class TestRedis(UsageStoreSuite):
     @pytest.fixture
-    async def store(self, redis_server):
-        client = redis_client(parse_url(redis_server.url))
-        yield RedisUsageStore(client)
-        await client.aclose()
+    def store(self, store_client):
+        return RedisUsageStore(store_client)
 
 
 @pytest.fixture
-async def store(redis_server):
-    client = redis_client(parse_url(redis_server.url))
-    yield RedisUsageStore(client)
-    await client.aclose()
+def store(store_client):
+    return RedisUsageStore(store_client)
 
 
 @pytest.mark.parametrize("binary", server_binaries(), ids=server_name)

@@ -33,10 +33,8 @@ def b36(number):
 
 
 @pytest.fixture
-async def store(redis_server):
-    client = redis_client(parse_url(redis_server.url))
-    yield RedisUsageStore(client)
-    await client.aclose()
+def store(store_client):
+    return RedisUsageStore(store_client)
 
 
 async def count(writer, minute, **requests) -> None:

@@ -44,10 +44,8 @@ class TestMemory(WarningStoreSuite):
 
 
 @pytest.fixture
-async def redis_store(redis_server):
-    client = redis_client(parse_url(redis_server.url))
-    yield RedisWarningStore(client)
-    await client.aclose()
+def redis_store(store_client):
+    return RedisWarningStore(store_client)
 
 
 class TestRedis(WarningStoreSuite):
