@@ -15,6 +15,9 @@ from tests.kit.redis_server import RedisServer
 
 # The duration of an example depends more on the machine than on the code.
 hypothesis.settings.register_profile("tests", deadline=None)
+# For --hypothesis-profile: where coverage is measured, which makes each example slower. The lines
+# that are reached need no more, and what only many examples find is looked for without coverage.
+hypothesis.settings.register_profile("covered", deadline=None, max_examples=25)
 hypothesis.settings.load_profile("tests")
 
 pytest_plugins = ["tests.kit.needs"]

@@ -262,16 +262,20 @@ class PeriodCount:
         self.ends = self.end(now)
 
     def end(self, now: int) -> int:
-        """The next moment at which a period begins, tried hour by hour, then exactly."""
+        """The next moment at which a period begins, tried in steps, then exactly.
+
+        No step is longer than a period: a day has at least 23 hours.
+        """
         zone = ZoneInfo(self.limit.zone)
-        hour_us = 3_600_000_000
-        first = now
-        while self.period(first // 1_000_000, zone) == self.period(now // 1_000_000, zone):
-            first += hour_us
-        low, high = (first - hour_us) // 1_000_000, first // 1_000_000
+        step_s = 3_600 if self.limit.unit == "hour" else 12 * 3_600
+        high = now // 1_000_000
+        current = self.period(high, zone)
+        while self.period(high, zone) == current:
+            high += step_s
+        low = high - step_s
         while high - low > 1:
             middle = (low + high) // 2
-            is_same = self.period(middle, zone) == self.period(now // 1_000_000, zone)
+            is_same = self.period(middle, zone) == current
             low, high = (middle, high) if is_same else (low, middle)
         return high * 1_000_000
 
@@ -554,7 +558,7 @@ def read_limit(written: dict[str, Any]) -> Limit:
 #: The fixture only hands over a limiter; each example counts under names of its own. The same test
 #: runs for several stores: without a database no run replays what another one found.
 examples = settings(
-    max_examples=80,
+    max_examples=min(80, settings().max_examples),
     deadline=None,
     database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.differing_executors],
