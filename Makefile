@@ -26,8 +26,9 @@ ALONE    := $(addprefix tests/hostile/,test_floods.py test_slow_clients.py test_
 JOBS     := $(if $(CI),2,3)
 # -rfEs: shows failures and errors, and why tests were skipped, such as for a missing program.
 PYTEST   := $(BIN)/python -m pytest -rfEs
-# Measuring coverage doubles the time of a test: so there are fewer generated examples (tests/conftest.py).
-COVERED  := $(if $(CI),--cov --hypothesis-profile=covered)
+# Measuring coverage doubles the time of a test: so there are fewer generated examples (tests/conftest.py),
+# and it is not measured in the processes that tests start.
+COVERED  := $(if $(CI),--cov --cov-report=term --cov-fail-under=$(COVERAGE) --hypothesis-profile=covered)
 
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
@@ -39,12 +40,10 @@ demo: $(VENV)/.installed
 	$(BIN)/gateway demo
 
 test: $(VENV)/.installed-test $(if $(CI),$(VENV)/.installed-load)
-	$(if $(CI),$(BIN)/coverage erase)
 	status=0; \
-	$(PYTEST) $(ALONE) $(COVERED) $(if $(CI),--cov-report=) || status=1; \
+	$(PYTEST) $(ALONE) || status=1; \
 	$(PYTEST) $(addprefix --ignore=,$(ALONE)) -n $(JOBS) --dist loadfile --no-loadscope-reorder \
-	  $(COVERED) \
-	  $(if $(CI),--cov-append --cov-report=term --cov-fail-under=$(COVERAGE)) || status=1; \
+	  $(COVERED) || status=1; \
 	exit $$status
 
 check: $(VENV)/.installed-test
