@@ -19,6 +19,9 @@ from tests.wire.cases import FOLDER, Case, read_all
 from tests.wire.upstream import JudgingUpstream, SocketConversation
 from tests.wire.verdict import judge, read_statuses, sends_of, statuses_of
 
+#: The unit tests run the same lines, and measuring them again takes as long as the cases.
+pytestmark = pytest.mark.no_cover
+
 CASES = read_all()
 every_case = pytest.mark.parametrize("case", CASES, ids=[case.name for case in CASES])
 
