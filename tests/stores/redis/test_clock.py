@@ -15,6 +15,7 @@ from gateway.domain.ports import StoreDown
 from gateway.stores.managed import open_managed
 from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clock import LATEST_US, ClockKeeper, StoreClock
+from gateway.stores.redis.errors import translated
 from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer
 
@@ -186,9 +187,10 @@ async def test_a_keeper_asks_again(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def test_a_keeper_ends_though_its_cancellation_is_ignored() -> None:
-    """Stopping completes, even if the client ignores its cancellation."""
+    """Stopping completes, even if the store's client ignores its cancellation."""
     asking = asyncio.Event()
 
+    @translated()
     async def ask() -> object:
         asking.set()
         with suppress(asyncio.CancelledError):
