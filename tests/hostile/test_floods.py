@@ -83,7 +83,8 @@ async def test_the_budget_of_all(backend: Backend, serve: Serve) -> None:
     grown = proc.peak_rss_bytes(pid) - memory
     shed = await counted(gateway, "gateway_connections_shed_total")
     print(f"\n{grown / 1024:.0f} KiB in all; {shed} cut off")
-    assert outcome["ended"] == shed > 0
+    # Some may be cut off when the clients have stopped counting.
+    assert 0 < outcome["ended"] <= shed
     assert "bounds.memory" in gateway.output()
     # An idle connection takes some KiB that the budget does not count.
     assert grown < 4 * budget + 400 * 8 * 1024

@@ -162,8 +162,10 @@ class LeaseKeeper:
             self._limiter.decide(check, done)
             return
         check.holder = self._tag
-        awaited = check.leases if check.connection else ()
-        self._awaited.update(awaited)
+        awaited: list[tuple[str, Member]] = []
+        if check.connection:
+            awaited = [lease for lease in check.leases if isinstance(lease[1], tuple)]
+            self._awaited.update(awaited)
 
         def decided(decision: Decision | None) -> None:
             if decision is not None and decision.allowed:
