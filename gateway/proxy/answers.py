@@ -30,9 +30,6 @@ from gateway.http1.websocket import REQUIRED_FIELDS
 
 REASONS: Final = {status.value: status.phrase.encode("ascii") for status in HTTPStatus}
 
-#: JSON-RPC 2.0, 5.1: -32000 to -32099 are the server's own errors.
-JSON_RPC_REFUSED: Final = -32029
-
 
 def rate_fields(limits: tuple[Limit, ...], decision: Decision) -> bytes:
     """The four X-RateLimit-* lines: the governing limit's values."""
@@ -147,7 +144,8 @@ def refusal_body(
         }
     elif json_rpc:
         data = {"code": refusal.code, "retry_after": retry_s, **more}
-        error = {"code": JSON_RPC_REFUSED, "message": message, "data": data}
+        # Not one of -32000 to -32099: MCP gives them meanings of its own.
+        error = {"code": refusal.status, "message": message, "data": data}
         body = {"jsonrpc": "2.0", "id": None, "error": error}
     else:
         error = {"code": refusal.code, "message": message, "retry_after": retry_s}

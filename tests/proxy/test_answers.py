@@ -120,7 +120,7 @@ def test_refusal_bodies() -> None:
         "retry_after": 5,
         "request_id": "a-1",
     }
-    assert isinstance(rpc["error"]["code"], int)
+    assert rpc["error"]["code"] == 429
 
 
 def test_where_errors_are_documented() -> None:
