@@ -276,7 +276,7 @@ MESSAGE_INVALID = _add(
     400,
     "bad_request",
     "INVALID_MESSAGE",
-    "The body is not a message of MCP.",
+    "The body is not a message of MCP that has one reading. Send JSON-RPC 2.0, with each key once.",
     names="{}",
 )
 SESSION_UNKNOWN = _add(
@@ -284,15 +284,15 @@ SESSION_UNKNOWN = _add(
     404,
     "not_found",
     "SESSION_NOT_FOUND",
-    "Session not found. Initialize a new session.",
+    "Session not found. Start a new one with initialize.",
 )
 TOOL_UNKNOWN = _add(
     "tool_unknown",
     404,
     "not_found",
     "UNKNOWN_TOOL",
-    "Unknown tool:",
-    names="{}",
+    "This service has no such tool. Use one of those that tools/list names.",
+    names="Unknown tool: {}.",
 )
 TOOL_NOT_PERMITTED = _add(
     "tool_not_permitted",
