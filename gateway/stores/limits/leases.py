@@ -160,7 +160,11 @@ class LeaseKeeper:
     def decide(self, check: Check, done: Done) -> None:
         if not check.lease:
             self._limiter.decide(check, done)
-            return
+        else:
+            self._decide_leased(check, done)
+
+    def _decide_leased(self, check: Check, done: Done) -> None:
+        # A function of its own: the cells of its variables would cost every check 1.5 %.
         check.holder = self._tag
         awaited: list[tuple[str, Member]] = []
         if check.connection:
