@@ -71,7 +71,7 @@ class Setting:
     @property
     def examples(self) -> list[Any]:
         """Values that it may have; for flags and choices another one than the default."""
-        if "enum" in self.schema:
+        if "enum" in self.schema and "examples" not in self.schema:
             return [each for each in self.schema["enum"] if each != self.default][-1:]
         if self.schema.get("type") == "boolean":
             return [self.default is not True]

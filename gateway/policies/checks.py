@@ -265,7 +265,7 @@ def _check_idle(entry: RouteEntry, route: Route, overridden: Collection[str]) ->
     ]
     for limit, at in fixed:
         for other, _ in fixed:
-            if other is limit or other.shadow or other.per != limit.per:
+            if other is limit or other.shadow or (other.per, other.of) != (limit.per, limit.of):
                 continue
             most = most_in_window(other, limit)
             if limit.burst is None and most < limit.amount:

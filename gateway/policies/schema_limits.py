@@ -109,13 +109,15 @@ def _entry() -> Schema:
                 default="key",
                 example="header:X-Tenant",
             ),
-            "of": choice(
-                ["requests", "messages", "connections"],
-                "Only in a route with mcp: messages counts every message in a rate or quota, not "
-                "only requests to a server; connections, of a concurrency, counts sessions with "
-                f"anything open, each once, and {limits.MOST_CONNECTIONS:,} at most.",
-                default="requests",
-            ),
+            # Most routes have no mcp: requests is all that an example can be.
+            "of": {
+                "enum": ["requests", "messages", "connections"],
+                "description": "Only in a route with mcp: messages counts every message in a rate "
+                "or quota, not only requests to a server; connections, of a concurrency, counts "
+                f"sessions with anything open, each once, and {limits.MOST_CONNECTIONS:,} at most. "
+                "By default requests.",
+                "examples": ["requests"],
+            },
             "mode": choice(
                 ["enforce", "shadow"],
                 "shadow: count and report, but never refuse.",

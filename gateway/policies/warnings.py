@@ -202,7 +202,8 @@ def _bound(limit: Limit, limits: Sequence[Limit]) -> tuple[str, int] | None:
 
 def _includes(other: Limit, limit: Limit) -> bool:
     """Does the other count all that this one counts? An account includes each of its keys."""
-    return other.per == limit.per or (other.per, limit.per) == ("account", "key")
+    is_within = other.per == limit.per or (other.per, limit.per) == ("account", "key")
+    return is_within and other.of == limit.of
 
 
 def _changed_kinds(routes: Sequence[RouteEntry], plans: Sequence[PlanEntry]) -> Iterator[Fault]:

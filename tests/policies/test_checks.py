@@ -269,6 +269,13 @@ def branching(depth: int) -> str:
         # a few requests may last for long, and many be short
         ("rate: 1/day, limits: [{name: c, concurrency: 9}, {name: d, concurrency: 7}]", None),
         ("limits: [{name: c, concurrency: 1}, {name: q, quota: 99/second}]", None),
+        # many messages may be few requests
+        ("mcp: {}, rate: 5/minute, limits: [{name: m, rate: 20/minute, of: messages}]", None),
+        (
+            "mcp: {}, limits: [{name: q, quota: 1/day, of: messages}, "
+            "{name: m, rate: 3/minute, of: messages}]",
+            "limits[1]: found 'm' with 3",
+        ),
     ],
 )
 def test_limits_that_cannot_work(tmp_path: Path, route: str, expected: str | None) -> None:

@@ -104,6 +104,7 @@ def test_limits_that_never_act(tmp_path: Path, plans: str, limits: str, expected
         ("free: {rate: 60/minute}", "limits: [{name: x, rate: 300/minute, per: ip}]"),
         ("free: {rate: 60/minute}", "limits: [{name: x, rate: 300/minute, mode: shadow}]"),
         ("free: {rate: 60/minute}", "limits: [{name: x, concurrency: 300}]"),
+        ("free: {rate: 60/minute}", "mcp: {}, limits: [{name: x, rate: 300/minute, of: messages}]"),
         ("free: {rate: 60/minute}", "limits: [{name: d, quota: 10000/day}]"),
         ("free: {rate: 60/minute, routes: {r: 300/minute}}", "plan_limits: false, rate: 30/minute"),
     ],
