@@ -55,8 +55,19 @@ def mcp_of_a_route() -> Schema:
                 "description": "Rules by the name of the tool; * are all others.",
                 "propertyNames": {"pattern": rf"^(?:\*|{mcp.TOOL_NAME})$"},
                 "maxProperties": mcp.MOST_TOOLS,
-                "properties": {mcp.OTHERS: {"anyOf": [allowed, _without_rate(rules)]}},
-                "additionalProperties": {"anyOf": [allowed, rules]},
+                "properties": {
+                    mcp.OTHERS: {
+                        "anyOf": [allowed, _without_rate(rules)],
+                        "description": "All tools without an entry of their own.",
+                        "default": "allow",
+                        "examples": ["deny"],
+                    }
+                },
+                "additionalProperties": {
+                    "anyOf": [allowed, rules],
+                    "description": "allow, deny, or the tool's rules.",
+                    "examples": [{"permission": "scm:read", "cost": 5, "rate": "30/minute"}],
+                },
                 "examples": [
                     {
                         "search_code": {"permission": "scm:read", "cost": 5, "rate": "30/minute"},

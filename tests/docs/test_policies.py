@@ -47,7 +47,11 @@ FILES = (
     *("office.txt", "offices.txt", "blocked.txt", "pages/gone.html", "pages/robots.txt"),
 )
 #: And those that are read.
-PAGES = {"pages/error.html": "{message}", "pages/error.json": '{"code": "{code}"}'}
+PAGES = {
+    "pages/error.html": "{message}",
+    "pages/error.json": '{"code": "{code}"}',
+    "mcp-secrets.txt": "x" * 32,
+}
 #: Certificates that examples name, with their keys.
 PAIRS = ("tls", "other")
 #: YAML of other programs, by its top-level keys.
