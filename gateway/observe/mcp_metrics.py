@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection
 from typing import Final, Literal
 
 from gateway.observe.registry import Registry
@@ -67,4 +68,11 @@ class McpMetrics:
         self._open[route, connection] -= 1
         if not self._open[route, connection]:
             del self._open[route, connection]
-            self._connections[(route,)] -= 1
+            if (route,) in self._connections:  # else the route left the policy
+                self._connections[(route,)] -= 1
+
+    def drop_series(self, routes: Collection[str]) -> None:
+        """Drop the series of routes that left the policy."""
+        for series in (self._requests, self._refused, self._connections):
+            for key in [key for key in series if key[0] in routes]:
+                del series[key]

@@ -377,3 +377,5 @@ class Metrics:
         for series in (self._requests, self._retries, self._canaries):
             for key in [key for key in series if key[0] in self._left]:
                 del series[key]
+        if self._left:
+            self.mcp.drop_series(self._left)

@@ -44,6 +44,7 @@ routes:
     match: GET /api/trial/**
     upstream: api
     limits: [{name: trial, rate: 30/minute, mode: shadow}]
+  mcp:        {match: "* /mcp", upstream: api, mcp: {}}
   api:        {match: "* /**", upstream: api, canary: {upstream: beta, share: 50%}}
 """
 
@@ -56,6 +57,9 @@ REQUESTS = (
     *[("pro", "GET", "/api/orders/7")] * 3,
     *[("free", "GET", "/api/orders")] * 2,
     ("pro", "GET", "/api/search/boots"),
+    ("pro", "GET", "/mcp"),
+    # Not sent as JSON: refused.
+    ("pro", "POST", "/mcp"),
     ("enterprise", "GET", "/api/search/hats"),
     ("enterprise", "POST", "/api/orders/batch"),
     ("enterprise", "GET", "/api/trial/new"),

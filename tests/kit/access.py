@@ -73,6 +73,7 @@ class LoggedRequest:
     asked_at: float
     decided_at: float
     trace_id: bytes
+    message: Any = None
 
 
 def logged(**changes: Any) -> LoggedRequest:

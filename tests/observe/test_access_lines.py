@@ -175,6 +175,10 @@ def test_all_fields_by_name() -> None:
         "sample": 1,
         "request": "GET /api/search/users?a=1&Token=[redacted] HTTP/1.1",
         "time_local": "14/Nov/2023:22:13:20 +0000",
+        "mcp_method": None,
+        "mcp_tool": None,
+        "mcp_version": None,
+        "rpc_id": None,
     }
 
 

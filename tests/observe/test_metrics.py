@@ -59,6 +59,9 @@ def a_run() -> Metrics:
     metrics.upstream_health("backend", "127.0.0.1:9000", True)
     metrics.looked_up("backend:9000", "success")
     metrics.canary_ended("api", "beta", 200)
+    metrics.mcp.ended("search", "tools/call", "search", "limited")
+    metrics.mcp.refused("search", "rate_limited")
+    metrics.mcp.opened("search", 1)
     metrics.certificates_expire({("tls", "tls.crt"): 2_000_000_000})
     return metrics
 
