@@ -8,6 +8,7 @@ large.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from math import inf, nextafter
 from typing import Final
 
 from gateway.domain.limits import SECOND_US, Limit
@@ -66,7 +67,8 @@ class Counts:
             first = (told_unix_s - (told_s - sent_s) - _APART_S) // window_s
             last = (told_unix_s + _APART_S) // window_s
             return self._in_period if first == last == self._period else 0
-        return self.within(told_s - self.window_s, sent_s)
+        # An answer that came at this very moment may be of a later decision.
+        return self.within(told_s - self.window_s, nextafter(sent_s, -inf))
 
     def in_last_window(self, told_s: float) -> int:
         """The units certainly admitted in the window, or period, that ends here."""

@@ -42,6 +42,12 @@ class Gated:
         self.open.set()
 
 
+@pytest.fixture(autouse=True)
+def _no_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a busy machine what is left may take longer than `close` waits."""
+    monkeypatch.setattr(span_queue, "CLOSE_S", WAIT_S)
+
+
 @contextmanager
 def queue_of(
     exporter: Gated | Callable[[], Gated], *sizes: int, delay_s: float = 600.0
@@ -126,3 +132,5 @@ def test_the_end_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     queue.close()
     assert exporter.stopped
     assert queue.dropped >= 1
+    queue._thread.join(WAIT_S)  # or it logs into the next test
+    assert not queue._thread.is_alive()
