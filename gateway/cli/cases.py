@@ -199,7 +199,7 @@ class _Names:
     def of(cls, policy: Policy) -> _Names:
         limits = {FAILED_AUTH.name: None, AUTH_VERIFY.name: None}
         for route in policy.routes.values():
-            limits.update((limit.name, None) for limit in route.limits)
+            limits.update((limit.name, None) for limit in route.every_limit)
             for plan in policy.plans.values() if route.auth == "key" else (None,):
                 limits.update((limit.name, None) for limit in limits_for(plan, route, {}))
         return cls(

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import select
 import signal
@@ -20,11 +21,13 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import click
 
 from gateway.app import CannotStart, Gateway, Settings
+from gateway.cli import demo_mcp
 from gateway.cli.demo_upstream import serve_demo_upstream
 from gateway.cli.options import Folder, read_address
 from gateway.cli.shipped import find_policies
@@ -44,9 +47,10 @@ from gateway.tasks import keep_running
 
 HOST: Final = "127.0.0.1"
 ACCOUNT: Final = "demo"
-#: The plan whose key lacks the scope, so that one of the curl commands shows a 403.
+#: The plan whose key lacks the scope and the permissions, so that commands show refusals.
 UNSCOPED: Final = "free"
 SCOPE: Final = "connectors:read"
+PERMISSIONS: Final = MappingProxyType({"scm": ("read",), "ticketing": ("read", "write")})
 #: How often it is checked whether the terminal is still open.
 _POLL_S: Final = 0.5
 
@@ -196,8 +200,9 @@ def mint_keys(policy: Policy, now_us: int) -> dict[str, tuple[str, KeyRecord]]:
     """A key for each plan: plan -> its text and its record."""
     keys = {}
     for plan in policy.plans:
-        scopes = () if plan == UNSCOPED else (SCOPE,)
-        new = NewKey(f"{ACCOUNT}-{plan}", policy.environment, plan, ACCOUNT, scopes)
+        new = NewKey(f"{ACCOUNT}-{plan}", policy.environment, plan, ACCOUNT)
+        if plan != UNSCOPED:
+            new = replace(new, scopes=(SCOPE,), permissions=PERMISSIONS)
         record, text = mint_key(new, now_us)
         keys[plan] = text, record
     return keys
@@ -282,4 +287,47 @@ def examples(base: str, keys: Mapping[str, str], policy: Policy) -> list[Example
             ),
         ]
     shown.append(Example("what a key may do", f"curl -s {first} {base}/v1/auth/verify"))
+    if "mcp" in policy.routes:
+        shown += _mcp_examples(f"{base}{demo_mcp.PATH}", texts[0], unscoped)
     return shown
+
+
+def _mcp_examples(url: str, text: str, unscoped: str | None) -> list[Example]:
+    """The commands for the MCP server, and how MCP clients are connected to it."""
+    sent = f"-H 'Content-Type: application/json' {url} -d"
+    call = {"name": "search_code", "arguments": {"query": "invoice"}}
+    calling = _message("tools/call", call)
+    header = f"Authorization: Bearer {text}"
+    shown = [
+        Example(
+            "MCP: the tools of a server", f"curl -s -H '{header}' {sent} '{_message('tools/list')}'"
+        ),
+        Example(
+            "MCP: call a tool, which counts as five requests",
+            f"curl -i -H '{header}' {sent} '{calling}'",
+        ),
+    ]
+    if unscoped:
+        key = f"-H 'Authorization: Bearer {unscoped}'"
+        shown.append(
+            Example("MCP: a tool that this key may not call", f"curl -s {key} {sent} '{calling}'")
+        )
+    return [
+        *shown,
+        Example(
+            "MCP: the same with the MCP inspector, which needs Node.js",
+            f"npx -y @modelcontextprotocol/inspector --cli {url} --transport http"
+            f" --header '{header}' --method tools/list",
+        ),
+        Example(
+            "MCP: add the server to Claude Code",
+            f"claude mcp add --transport http demo {url} --header '{header}'",
+        ),
+    ]
+
+
+def _message(method: str, params: Mapping[str, object] | None = None) -> str:
+    """A request of MCP."""
+    return json.dumps(
+        {"jsonrpc": "2.0", "id": 1, "method": method, **({"params": params} if params else {})}
+    )

@@ -16,6 +16,8 @@ from urllib.parse import urlsplit
 
 from aiohttp import web
 
+from gateway.cli.demo_mcp import add_mcp_server
+
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 SERVER: Final = "demo-upstream"
@@ -38,7 +40,12 @@ class _Fault(Exception):
 @asynccontextmanager
 async def serve_demo_upstream(host: str, port: int) -> AsyncIterator[int]:
     """Serve the upstream at this address; yields the port. port: 0 is any free one"""
-    runner = web.AppRunner(build_demo_upstream(), access_log=None, shutdown_timeout=_STOP_S)
+    runner = web.AppRunner(
+        build_demo_upstream(),
+        access_log=None,
+        shutdown_timeout=_STOP_S,
+        handler_cancellation=True,  # of a stream whose client has left
+    )
     await runner.setup()
     try:
         site = web.TCPSite(runner, host, port)
@@ -57,10 +64,10 @@ def build_demo_upstream() -> web.Application:
     app.router.add_post("/api/{collection}/batch", _batch)
     app.router.add_post("/api/webhooks/test", _test_webhook)
     app.router.add_post("/api/v1/integrations/{integration_id}/watches", _create_watch)
-    app.router.add_post("/mcp", _mcp)
     app.router.add_get("/slow", _slow)
     app.router.add_get("/stream", _stream)
     app.router.add_get("/whoami", _whoami)
+    add_mcp_server(app)
     return app
 
 
@@ -95,22 +102,6 @@ async def _create_watch(request: web.Request) -> web.Response:
         "events": _texts(body, "events"),
     }
     return web.json_response(watch, status=201)
-
-
-async def _mcp(request: web.Request) -> web.Response:
-    """JSON-RPC 2.0 with one method, "ping"; a message without an id gets no answer."""
-    try:
-        call = await _object(request)
-    except _Fault as fault:
-        return _rpc_error(None, -32700, str(fault))
-    call_id = call.get("id")
-    if call.get("jsonrpc") != "2.0" or not isinstance(call.get("method"), str):
-        return _rpc_error(call_id, -32600, "expected a JSON-RPC 2.0 request")
-    if "id" not in call:
-        return web.json_response(None, status=202)
-    if call["method"] != "ping":
-        return _rpc_error(call_id, -32601, f"no method {call['method']!r}; there is 'ping'")
-    return web.json_response({"jsonrpc": "2.0", "id": call_id, "result": call.get("params", {})})
 
 
 async def _slow(request: web.Request) -> web.Response:
@@ -209,11 +200,6 @@ def _error(
     status: int, error: str, message: str, headers: dict[str, str] | None = None
 ) -> web.Response:
     return web.json_response({"error": error, "message": message}, status=status, headers=headers)
-
-
-def _rpc_error(call_id: object, code: int, message: str) -> web.Response:
-    error = {"code": code, "message": message}
-    return web.json_response({"jsonrpc": "2.0", "id": call_id, "error": error})
 
 
 async def _sign(_request: web.Request, response: web.StreamResponse) -> None:

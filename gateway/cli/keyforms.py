@@ -174,7 +174,7 @@ def load_policy(folder: Path | None) -> Policy | None:
 
 
 def warn_unrequired(policy: Policy | None, given: Mapping[str, Any]) -> None:
-    """Print a warning for each given scope and permission that no route requires.
+    """Print a warning for each given scope and permission that no route or tool requires.
 
     It may be mistyped, or be meant for a later policy. given: the fields of a form, valid
     """
@@ -185,7 +185,9 @@ def warn_unrequired(policy: Policy | None, given: Mapping[str, Any]) -> None:
     for scope in given.get("scopes", ()):
         if scope not in scopes:
             _warn("--scope", scope, scopes, "it is only forwarded to upstreams")
-    permissions = sorted({":".join(route.permission) for route in routes if route.permission})
+    needed = {route.permission for route in routes if route.permission is not None}
+    needed.update(*(route.mcp.permissions for route in routes if route.mcp is not None))
+    permissions = sorted(map(":".join, needed))
     for area, actions in given.get("permissions", {}).items():
         for action in actions:
             if (written := f"{area}:{action}") not in permissions:

@@ -75,6 +75,15 @@ def plan_limits(plan: Plan, own: Mapping[str, Limit], billing_day: int = 1) -> t
     return limits_for(plan, _NO_ROUTE, own, billing_day)
 
 
+def possible_limits(
+    plan: Plan | None, route: Route, own: Mapping[str, Limit], billing_day: int = 1
+) -> tuple[Limit, ...]:
+    """`limits_for`, and the limits of all tools of the route, of which a call meets one."""
+    limits = limits_for(plan, route, own, billing_day)
+    tools = () if route.mcp is None else route.mcp.limits
+    return *limits, *(with_own(limit, plan, own, billing_day) for limit in tools)
+
+
 def all_limits(
     policy: Policy, plan: Plan | None, own: Mapping[str, Limit], billing_day: int = 1
 ) -> tuple[tuple[RouteLimit, ...], ...]:
@@ -94,7 +103,7 @@ def all_limits(
                 found[limit.counter, limit.per] = [(None, limit)]
     for route in policy.routes.values():
         if route.auth == "key":
-            for limit in limits_for(plan, route, own, billing_day):
+            for limit in possible_limits(plan, route, own, billing_day):
                 if not limit.is_candidate:
                     found.setdefault((limit.counter, limit.per), []).append((route, limit))
     return tuple(map(tuple, found.values()))

@@ -11,8 +11,12 @@ from typing import Final
 
 from gateway.domain.key_format import looks_like_key
 
-#: Of plans, routes, limits, accounts, service areas and actions.
+#: Of plans, routes, accounts, service areas and actions, and of limits in policy files.
 NAME: Final = r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}"
+#: Of tools, as the MCP specification recommends.
+TOOL: Final = r"[A-Za-z0-9_./-]{1,128}"
+#: Of limits: the limit of a tool is ROUTE/TOOL.
+LIMIT: Final = rf"{NAME}(?:/{TOOL})?"
 #: RFC 6749, 3.3: the characters of a scope, so that a list of scopes can be separated by spaces.
 SCOPE: Final = r"[!#-\[\]-~]{1,128}"
 #: RFC 9110, 5.6.2: the characters of a token, such as a header name or a method.
@@ -27,13 +31,19 @@ MOST_TITLE: Final = 100
 LATEST_US: Final = 253_402_300_799_999_999
 
 _is_name = re.compile(NAME).fullmatch
+_is_limit = re.compile(LIMIT).fullmatch
 _is_scope = re.compile(SCOPE).fullmatch
 _is_per = re.compile(PER).fullmatch
 
 
 def is_word(text: str) -> bool:
-    """Can this be the name of a plan, an account, a service area, an action or a limit?"""
+    """Can this be the name of a plan, an account, a service area or an action?"""
     return _is_name(text) is not None and not looks_like_key(text)
+
+
+def is_limit_name(text: str) -> bool:
+    """Can this be the name of a limit?"""
+    return _is_limit(text) is not None and not looks_like_key(text)
 
 
 def is_title(text: str) -> bool:

@@ -99,6 +99,11 @@ class Route:
         return self.cost if self.costing is None else self.costing.most
 
     @property
+    def every_limit(self) -> tuple[Limit, ...]:
+        """Its limits, and those of its tools."""
+        return self.limits if self.mcp is None else (*self.limits, *self.mcp.limits)
+
+    @property
     def pattern(self) -> str:
         """As it is written in a policy file: "GET /api/search/**"."""
         return written(self.method, self.path, self.names)

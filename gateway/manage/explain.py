@@ -199,7 +199,7 @@ def _rules(policy: Policy, found: Requested) -> dict[str, object]:
     route = found.route
     if is_own(route):
         answered = f"{route.pattern}, answered by the gateway itself; costs nothing"
-        if not route.limits:
+        if not route.every_limit:
             return {"route": answered}
         return {"route": f"{answered} of other limits", "limits": _limits(policy, route)}
     words = ", ".join(filter(None, (route.pattern, path_words(route), route.where)))
@@ -229,7 +229,7 @@ def _limits(policy: Policy, route: Route) -> dict[str, str]:
             limits[f"plan {plan.name}"] = limit_words(plan.limit)
             for limit in plan.more:
                 limits[f"{limit.name} of plan {plan.name}"] = limit_words(limit)
-    for limit in route.limits:
+    for limit in route.every_limit:
         limits[limit.name] = limit_words(limit)
     for plan in policy.plans.values() if route.auth == "key" else ():
         for limit in limits_for(plan, replace(route, plan_limits=False), {}):

@@ -23,7 +23,14 @@ from typing import Any, Final
 from gateway.domain.key_format import is_key_id
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import KINDS, MAX_AMOUNT, Limit, build_rate
-from gateway.domain.patterns import LATEST_US, MOST_ENTRIES, MOST_TITLE, is_per, is_title, is_word
+from gateway.domain.patterns import (
+    LATEST_US,
+    MOST_ENTRIES,
+    MOST_TITLE,
+    is_limit_name,
+    is_per,
+    is_title,
+)
 from gateway.manage.problems import Fault, Invalid
 from gateway.manage.reading import (
     NAME_WORDS,
@@ -296,7 +303,7 @@ def _read_limits(value: object) -> Mapping[str, Limit]:
         raise Invalid(Fault("limits", f"{len(given)} entries", f"{MOST_ENTRIES} at most"))
     limits: dict[str, Limit] = {}
     for name, one in given.items():
-        if not is_word(name):
+        if not is_limit_name(name):
             raise Invalid(Fault("limits", found(name), NAME_WORDS))
         limits[name] = _read_limit(name, _object(f"limits.{name}", one))
     return MappingProxyType(limits)

@@ -85,7 +85,7 @@ def route_as_json(policy: Policy, route: Route) -> dict[str, object]:
         "access": access_words(route),
         "cost": cost_words(route),
         "plan_limits": route.plan_limits and route.auth == "key",
-        "limits": [f"{limit.name}: {limit_words(limit)}" for limit in route.limits],
+        "limits": [f"{limit.name}: {limit_words(limit)}" for limit in route.every_limit],
     }
 
 

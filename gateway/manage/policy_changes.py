@@ -22,6 +22,7 @@ from gateway.manage.policy_settings import (
     setting_changes,
     upstream_changes,
 )
+from gateway.manage.policy_tools import mcp_words, tool_changes
 from gateway.manage.words import access_words, cost_words, host_words, limit_words
 
 #: What a change means, the most important first; and its label in texts.
@@ -60,7 +61,8 @@ _ASCII: Final = str.maketrans({"→": "->", "…": "..."})
 class Change:
     """One difference.
 
-    subject:  "route:search", "limit:search", "plan:free", "upstream:api", "setting:timeouts.header"
+    subject:  "route:search", "tool:mcp/search_code", "limit:search", "plan:free", "upstream:api",
+              "setting:timeouts.header"
     before, after: in words; None: there was, or is, none
     request:  an example of the requests that it is about
     counters: of a limit: "kept", or "new" where each begins at zero; None: there was no limit
@@ -103,6 +105,10 @@ def compare(old: Policy, new: Policy) -> list[Change]:
         *_access_changes(old, new, renamed),
         *(_limit_change(old, new, each) for each in limit_changes(old, new)),
         *_plan_changes(old, new),
+        *(
+            Change(each.effect, f"tool:{each.name}", each.before, each.after)
+            for each in tool_changes(old, new, renamed)
+        ),
         *_route_changes(old, new, renamed),
         *(_setting_change("upstream", each) for each in upstream_changes(old, new)),
         *(_setting_change("setting", each) for each in setting_changes(old, new)),
@@ -314,11 +320,12 @@ def _route_settings(route: Route) -> dict[str, str]:
         "path": "as sent" if route.rewrite is None else route.rewrite.text,
         "translate": "nothing" if route.translate is None else route.translate.words,
         "canary": "none" if route.canary is None else route.canary.words,
+        "mcp": mcp_words(route.mcp),
     }
 
 
 def _whole_route(route: Route) -> str:
-    limits = [f"limit {limit.name} {limit_words(limit)}" for limit in route.limits]
+    limits = [f"limit {limit.name} {limit_words(limit)}" for limit in route.every_limit]
     on = f" on {host_words(route)}" if route.hosts else ""
     answered = f"to {route.upstream}" if route.respond is None else f"with {route.respond.status}"
     return "; ".join((f"{route.pattern}{on} {answered}", access_words(route), *limits))

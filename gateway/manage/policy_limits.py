@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from gateway.domain.limits import Limit
-from gateway.domain.meets import all_limits, limits_for
+from gateway.domain.meets import all_limits, possible_limits
 from gateway.domain.policy import Plan, Policy
 from gateway.manage.policy_requests import renamed_routes
 
@@ -52,7 +52,10 @@ def limit_changes(old: Policy, new: Policy) -> list[LimitChange]:
         known = _counters(old, first)
         for before, after in both:
             if (after.auth == "none") == (name is None):
-                limits = limits_for(first, before, {}), limits_for(second, after, {})
+                limits = (
+                    possible_limits(first, before, {}),
+                    possible_limits(second, after, {}),
+                )
                 for pair in differing(*limits):
                     kept = pair[1] is not None and (pair[1].counter, pair[1].per) in known
                     change = found.setdefault((*pair, kept), LimitChange(*pair, kept))
@@ -82,7 +85,7 @@ def _counters(policy: Policy, plan: Plan | None) -> set[tuple[str, str]]:
         (limit.counter, limit.per)
         for route in policy.routes.values()
         if route.auth == wanted
-        for limit in limits_for(plan, route, {})
+        for limit in possible_limits(plan, route, {})
     }
 
 

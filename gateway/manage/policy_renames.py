@@ -58,7 +58,7 @@ def _lost_plans(old: Policy, new: Policy, folder: str) -> Iterator[Fault]:
 def _limits(policy: Policy) -> Mapping[str, Limit]:
     """The limits of routes and plans by name; the first of each name."""
     limits: dict[str, Limit] = {}
-    of_routes = (route.limits for route in policy.routes.values())
+    of_routes = (route.every_limit for route in policy.routes.values())
     of_plans = (plan.limits for plan in policy.plans.values())
     for limit in chain.from_iterable((*of_routes, *of_plans)):
         limits.setdefault(limit.name, limit)

@@ -16,7 +16,14 @@ from typing import Any, Final, NoReturn, TypeVar
 from gateway.domain.key_format import is_environment, looks_like_key
 from gateway.domain.limits import Limit
 from gateway.domain.networks import Network
-from gateway.domain.patterns import MOST_ENTRIES, MOST_TITLE, is_scope, is_title, is_word
+from gateway.domain.patterns import (
+    MOST_ENTRIES,
+    MOST_TITLE,
+    is_limit_name,
+    is_scope,
+    is_title,
+    is_word,
+)
 from gateway.domain.policy import Policy
 from gateway.domain.route import Route
 from gateway.manage.problems import Fault, Invalid
@@ -145,7 +152,7 @@ def read_limits(policy: Policy | None, value: object) -> Mapping[str, Limit]:
 
     def read(name: str, rate: object) -> tuple[str, Limit]:
         name = renamed.get(name, name)
-        limit = _read_limit(_key_of("limits", name), rate, known)
+        limit = _read_limit(_key_of("limits", name, is_limit_name), rate, known)
         if policy is not None:
             _check_cost(policy, limit, rate)
         return name, limit
@@ -237,9 +244,9 @@ def _entries(at: str, value: object, read: Callable[[str, object], T], expected:
     return _all(partial(read, name, entry) for name, entry in value.items())
 
 
-def _key_of(at: str, name: str) -> str:
+def _key_of(at: str, name: str, rule: Callable[[str], bool] = is_word) -> str:
     """The name of an object's entry."""
-    return _being(_inside(at, name), name, is_word, NAME_WORDS)
+    return _being(_inside(at, name), name, rule, NAME_WORDS)
 
 
 def _inside(at: str, name: str) -> str:
@@ -248,7 +255,7 @@ def _inside(at: str, name: str) -> str:
 
 def _place(name: str) -> str:
     """A field's name, as a fault may show it."""
-    return name if is_word(name) else found(name)
+    return name if is_limit_name(name) else found(name)
 
 
 def _read_network(at: str, value: object) -> Network:
@@ -302,14 +309,14 @@ def _limits_of(policy: Policy) -> dict[str, Limit | None]:
         known.update({limit.name: limit for limit in plan.more})
     for route in policy.routes.values():
         known.setdefault(route.name, None)
-        known.update({limit.name: limit for limit in route.limits})
+        known.update({limit.name: limit for limit in route.every_limit})
     return known
 
 
 def _renamed(policy: Policy) -> dict[str, str]:
     """Earlier names of limits and routes -> the current one."""
     limits = [limit for plan in policy.plans.values() for limit in plan.more]
-    limits += [limit for route in policy.routes.values() for limit in route.limits]
+    limits += [limit for route in policy.routes.values() for limit in route.every_limit]
     current = {was: limit.name for limit in limits for was in limit.was}
     for route in policy.routes.values():
         current.update(dict.fromkeys(route.was, route.name))

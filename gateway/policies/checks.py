@@ -65,7 +65,7 @@ def check_overrides(plans: Sequence[PlanEntry], routes: Sequence[RouteEntry]) ->
     names.pop(PLAN_LIMIT, None)
     renamed = {was: entry.name for entry in routes if entry.route for was in entry.route.was}
     for entry in routes:
-        for limit in entry.route.limits if entry.route else ():
+        for limit in entry.route.every_limit if entry.route else ():
             renamed.update(dict.fromkeys(limit.was, limit.name))
     for plan in plans:
         for name, at in plan.overrides_at.items():
@@ -201,7 +201,7 @@ def _check_earlier(
 
 
 def _limit_names(entry: RouteEntry) -> list[str]:
-    return [limit.name for limit in entry.route.limits] if entry.route else []
+    return [limit.name for limit in entry.route.every_limit] if entry.route else []
 
 
 def _check_names(entry: RouteEntry, route: Route) -> None:

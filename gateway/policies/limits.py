@@ -20,7 +20,7 @@ from gateway.domain.limits import (
     Limit,
     build_rate,
 )
-from gateway.domain.patterns import NAME
+from gateway.domain.patterns import LIMIT, NAME
 from gateway.domain.policy import Plan
 from gateway.policies import fields
 from gateway.policies.faults import quoted
@@ -294,7 +294,7 @@ def read_plan(name: str, at: Value) -> PlanEntry | None:
     if given is None:
         return None
     limit = read_short(given, PLAN_LIMIT) if "rate" in given else None
-    written = given["routes"].named(NAME, "a route") if "routes" in given else None
+    written = given["routes"].named(LIMIT, "a route") if "routes" in given else None
     overrides_at = written or {}
     read = {route: read_override(value, route) for route, value in overrides_at.items()}
     overrides = {route: values for route, values in read.items() if values is not None}

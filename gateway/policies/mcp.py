@@ -7,8 +7,9 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Final
 
+from gateway.domain import patterns
 from gateway.domain.limits import MAX_AMOUNT
-from gateway.domain.mcp.settings import LimitedCalls, Mcp, Tool
+from gateway.domain.mcp.settings import OTHERS, LimitedCalls, Mcp, Tool
 from gateway.domain.route import Route
 from gateway.policies.limits import read_rate_and_burst
 from gateway.policies.pages import read_content
@@ -17,10 +18,6 @@ from gateway.policies.values import Fields, Value, setting
 
 MCP: Final = ("max_body", "limited_calls", "keepalive", "tools", "list")
 TOOL: Final = ("permission", "cost", "rate", "burst")
-#: The entry of all tools that have none of their own.
-OTHERS: Final = "*"
-#: As the specification recommends for names of tools.
-TOOL_NAME: Final = r"[A-Za-z0-9_./-]{1,128}"
 NAME_EXPECTED: Final = "a tool's name: up to 128 letters, digits, '_', '-', '.' and '/'; or *"
 MOST_TOOLS: Final = 1_000
 #: A message is read whole, before its key's limits are known: the bound of what one may send.
@@ -96,7 +93,7 @@ def _read_tools(value: Value) -> tuple[dict[str, Tool], Tool] | None:
 
 def _read_tool(name: str, value: Value) -> Tool | None:
     """One tool: allow, deny, or its rules."""
-    if name != OTHERS and not re.fullmatch(TOOL_NAME, name):
+    if name != OTHERS and not re.fullmatch(patterns.TOOL, name):
         value.add_fault(NAME_EXPECTED, name[:128])
         return None
     if not value.is_mapping:

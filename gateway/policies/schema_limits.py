@@ -39,7 +39,9 @@ def plan() -> Schema:
                 "Further limits of the plan, beside its rate: quotas and concurrency limits, too.",
                 example=[{"name": "monthly", "quota": "100000/month"}],
             ),
-            "routes": named(override, "The plan's own values for limits of routes, by name."),
+            "routes": named(
+                override, "The plan's own values for limits of routes, by name.", patterns.LIMIT
+            ),
         },
         required=["rate"],
     )

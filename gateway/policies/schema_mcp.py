@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from gateway.domain import patterns
 from gateway.domain.limits import MAX_AMOUNT
-from gateway.domain.mcp.settings import Mcp
+from gateway.domain.mcp.settings import OTHERS, Mcp
 from gateway.policies import fields, mcp
 from gateway.policies.schema_limits import burst, rate
 from gateway.policies.schema_parts import Schema, choice, duration, integer, object_of, size, text
@@ -53,10 +54,10 @@ def mcp_of_a_route() -> Schema:
             "tools": {
                 "type": "object",
                 "description": "Rules by the name of the tool; * are all others.",
-                "propertyNames": {"pattern": rf"^(?:\*|{mcp.TOOL_NAME})$"},
+                "propertyNames": {"pattern": rf"^(?:\*|{patterns.TOOL})$"},
                 "maxProperties": mcp.MOST_TOOLS,
                 "properties": {
-                    mcp.OTHERS: {
+                    OTHERS: {
                         "anyOf": [allowed, _without_rate(rules)],
                         "description": "All tools without an entry of their own.",
                         "default": "allow",
@@ -72,7 +73,7 @@ def mcp_of_a_route() -> Schema:
                     {
                         "search_code": {"permission": "scm:read", "cost": 5, "rate": "30/minute"},
                         "delete_ticket": "deny",
-                        mcp.OTHERS: "allow",
+                        OTHERS: "allow",
                     }
                 ],
             },

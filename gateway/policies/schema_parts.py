@@ -95,11 +95,11 @@ def with_examples(entry: Schema, default: object, example: object) -> Schema:
     return entry if example is None else {**entry, "examples": [example]}
 
 
-def named(entry: Schema, description: str) -> Schema:
+def named(entry: Schema, description: str, pattern: str = patterns.NAME) -> Schema:
     return {
         "type": "object",
         "description": description,
-        "propertyNames": {"pattern": f"^(?:{patterns.NAME})$"},
+        "propertyNames": {"pattern": f"^(?:{pattern})$"},
         "additionalProperties": entry,
     }
 

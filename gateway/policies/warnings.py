@@ -142,7 +142,7 @@ def _idle_limits(
         if route is None or route.auth != "key":
             continue
         bounds: dict[str, list[tuple[str, int] | None]] = defaultdict(list)
-        names = {route.name, *(limit.name for limit in route.limits)}
+        names = {route.name, *(limit.name for limit in route.every_limit)}
         for plan in policy.plans.values():
             acts = all(None in bounds[limit.name] for limit in route.limits)
             if acts and plan.overrides.keys().isdisjoint(names):

@@ -81,8 +81,7 @@ class McpExchange(Exchange):
     # -- the decision -----------------------------------------------------------------------------
     @property
     def connection(self) -> int:
-        session = self.mcp.session
-        return 0 if session is None else session.tag
+        return self.mcp.session_tag
 
     @property
     def message(self) -> Message | None:

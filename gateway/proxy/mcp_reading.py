@@ -50,6 +50,11 @@ class Reading:
         self.session: Session | None = None
 
     @property
+    def session_tag(self) -> int:
+        """As `Request.connection`: of the session; 0: it has none."""
+        return 0 if self.session is None else self.session.tag
+
+    @property
     def message(self) -> Message | None:
         """The first message."""
         return None if self.body is None else self.body.messages[0]

@@ -114,7 +114,7 @@ class Caller(FastHttpUser):
     @tag("mcp")
     @task(4)
     def mcp(self) -> None:
-        self._ask("POST", "/mcp", {"jsonrpc": "2.0", "id": 1, "method": "ping"})
+        self._ask("POST", "/mcp", {"jsonrpc": "2.0", "id": 1, "method": "tools/list"})
 
     @tag("other")
     @task(4)

@@ -9,4 +9,10 @@ from aiohttp import web
 from gateway.cli.demo_upstream import build_demo_upstream
 
 if __name__ == "__main__":
-    web.run_app(build_demo_upstream(), host="127.0.0.1", port=int(sys.argv[1]), access_log=None)
+    web.run_app(
+        build_demo_upstream(),
+        host="127.0.0.1",
+        port=int(sys.argv[1]),
+        access_log=None,
+        handler_cancellation=True,
+    )

@@ -46,6 +46,7 @@ def test_each_plan_gets_a_key(policy: Policy) -> None:
         assert record.digest == key_format.digest(text.encode())
         assert (record.plan, record.account, record.created_us) == (plan, "demo", 7)
         assert record.scopes == (() if plan == "free" else ("connectors:read",))
+        assert ("scm" in record.permissions) == (plan != "free")
         assert record.lineage == record.id
 
 
@@ -62,7 +63,7 @@ def test_the_lines_to_try(policy: Policy) -> None:
         example.shows.split(" ")[0].rstrip(":,"): example.command
         for example in demo.examples("http://h:1", KEYS, policy)
     }
-    assert list(shown) == ["200", "401", "403", "429", "what"]
+    assert list(shown) == ["200", "401", "403", "429", "what", "MCP"]
     assert "KEY" not in shown["401"]
     assert "KEY-FREE" in shown["403"]
     assert "KEY-ENTERPRISE" in shown["429"]

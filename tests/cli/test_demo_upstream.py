@@ -123,48 +123,6 @@ async def test_a_bad_watch_is_refused(
     assert complaint in body["message"]
 
 
-RPC = [
-    ({"jsonrpc": "2.0", "id": 7, "method": "ping"}, {"id": 7, "result": {}}),
-    (
-        {"jsonrpc": "2.0", "id": "a", "method": "ping", "params": {"n": 1}},
-        {"id": "a", "result": {"n": 1}},
-    ),
-]
-BAD_RPC = [
-    (b"{", None, -32700),
-    (b"[]", None, -32700),
-    (b'{"id": 1, "method": "ping"}', 1, -32600),
-    (b'{"jsonrpc": "2.0", "id": 1}', 1, -32600),
-    (b'{"jsonrpc": "2.0", "id": 1, "method": "tools/list"}', 1, -32601),
-]
-
-
-@pytest.mark.parametrize(("sent", "expected"), RPC)
-async def test_a_ping_is_echoed(
-    client: Client, sent: dict[str, object], expected: dict[str, object]
-) -> None:
-    """The result is the params that were sent."""
-    assert await answered(await client.post("/mcp", json=sent)) == (
-        200,
-        {"jsonrpc": "2.0", **expected},
-    )
-
-
-@pytest.mark.parametrize(("sent", "call_id", "code"), BAD_RPC)
-async def test_a_bad_call_is_a_json_rpc_error(
-    client: Client, sent: bytes, call_id: object, code: int
-) -> None:
-    """With the call's id if it could be read, and a code of JSON-RPC."""
-    status, body = await answered(await client.post("/mcp", data=sent))
-    assert (status, body["id"], body["error"]["code"]) == (200, call_id, code)
-
-
-async def test_a_notification_gets_no_result(client: Client) -> None:
-    """A call without an id gets an empty 202."""
-    sent = {"jsonrpc": "2.0", "method": "ping"}
-    assert await answered(await client.post("/mcp", json=sent)) == (202, None)
-
-
 async def test_slow_waits_as_long_as_asked(client: Client) -> None:
     """The answer has the time waited."""
     assert await answered(await client.get("/slow?seconds=0.01")) == (200, {"waited_seconds": 0.01})

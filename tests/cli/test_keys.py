@@ -153,7 +153,7 @@ def test_policies_set_the_environment_and_are_checked(shell, tmp_path):
     words = shell.refused(2, keys, *base, "pro", *given, "--limit", "mcp-daily=9/day,burst=9")
     assert "quota" in words
     words = shell.refused(2, keys, *base, "pro", *given, "--limit", "mcp-connections=9/day")
-    assert "a number of concurrent requests, 1 to 100000" in words
+    assert "a number of connections, 1 to 1000" in words
     folder.rename(tmp_path / "policies")
     assert shell.create()["environment"] == "staging"
     assert "expected a plan" in shell.refused(2, keys, *base, "huge")
@@ -168,6 +168,7 @@ def test_scopes_and_permissions_that_no_route_requires(shell, tmp_path):
         (tmp_path / "policies" / file.name).write_text(file.read_text())
     (tmp_path / "policies/routes.yaml").write_text(routes + more)
     given = ["--scope", "connectors:read", "--permission", "ticketing:write"]
+    given += ["--permission", "scm:read"]  # of a tool
     create = ["create", "--name", "x", "--plan", "pro", "--json"]
     assert shell.run(keys, *create, *given).stderr == ""
     wrong = ["--scope", "connector:read", "--permission", "tickets:write", "--scope", "zzz"]

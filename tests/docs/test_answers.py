@@ -57,7 +57,7 @@ class Site:
     port: int
     admin_port: int
 
-    async def create_key(self, plan: str, *scopes: str) -> tuple[str, str]:
+    async def create_key(self, plan: str, **fields: object) -> tuple[str, str]:
         """A new key through the admin API: its id and its text."""
         token = (self.folder / ".gateway/admin-token").read_text().strip()
         answer = await fetch(
@@ -69,7 +69,7 @@ class Site:
                 ("Authorization", f"Bearer {token}"),
                 ("Content-Type", "application/json"),
             ],
-            body=json.dumps({"name": "ci", "plan": plan, "scopes": scopes}).encode(),
+            body=json.dumps({"name": "ci", "plan": plan, **fields}).encode(),
         )
         made = answer.json()
         return made["id"], made["key"]
@@ -113,8 +113,8 @@ async def site() -> AsyncIterator[Site]:
                 (folder / policies / path.name).write_text(path.read_text())
         (folder / "faulty/routes.yaml").write_text(FAULTY)
         changed = folder / "changed/routes.yaml"
-        text = changed.read_text().replace("rate: 10/minute", "rate: 100/hour")
-        text = text.replace("rate: 30/minute", "rate: 60/minute")
+        text = changed.read_text().replace("rate: 10/minute", "rate: 100/hour", 1)
+        text = text.replace("rate: 30/minute", "rate: 60/minute", 1)
         changed.write_text(text.replace('scopes: ["connectors:read"]', "auth: none"))
         (folder / "requests.log").write_text("".join(f"{line}\n" for line in log_lines()))
         async with serve_demo_upstream("127.0.0.1", 0) as upstream:
@@ -183,7 +183,8 @@ def comparable(text: str) -> Any:
 @needs("curl")
 async def test_console(example: Example, site: Site) -> None:
     """The shown output is the real one, except for dates, ids and times; "…" omits the rest."""
-    key_id, key = await site.create_key("pro", "connectors:read")
+    permissions = {"ticketing": ["write"]} if "create_ticket" in example.text else {}
+    key_id, key = await site.create_key("pro", scopes=["connectors:read"], permissions=permissions)
     _, key_free = await site.create_key("free")
     environment = {
         "KEY": key,
@@ -268,7 +269,7 @@ async def test_metrics(site: Site) -> None:
 )
 async def test_requests(example: Example, site: Site) -> None:
     """A request of the documents is admitted, with a valid key in place of its key."""
-    _, key = await site.create_key("pro", "connectors:read")
+    _, key = await site.create_key("pro", scopes=["connectors:read"])
     first, *lines = example.text.splitlines()
     method, target, _ = first.split(" ")
     fields = [line.split(": ", 1) for line in lines]

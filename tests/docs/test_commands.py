@@ -20,6 +20,7 @@ LANGUAGES = {
     "console": "its commands are looked at here, and run in test_answers",
     "yaml": "test_policies",
     "json": "test_policies",
+    "python": "its syntax is checked here",
     "http": "a request, read in test_answers",
     "redis": "tests/end_to_end/test_acl.py",
     **dict.fromkeys(("bash", "zsh", "fish"), "completion, run by tests/cli/test_main.py"),
@@ -40,6 +41,8 @@ NOT_TRIED = {
     "sed": "a filter",
     "tail": "a filter",
     "curl": "run in test_answers",
+    "npx": "fetches a package",
+    "claude": "a client of others",
     **dict.fromkeys(("cp", "mkdir", "openssl"), "run in test_example"),
 }
 EXAMPLES = [each for page in guides() for each in page.examples("sh", "console")]
@@ -138,6 +141,16 @@ def check_module(words: list[str]) -> None:
     source = "".join(path.read_text("utf-8") for path in sources)
     for option in [word for word in words[2:] if word.startswith("--")]:
         assert f'"{option}"' in source, f"{words[1]} {option}"
+
+
+@pytest.mark.parametrize(
+    "example",
+    [each for page in guides() for each in page.examples("python")],
+    ids=lambda each: each.where,
+)
+def test_python(example: Example) -> None:
+    """Its packages are not installed here."""
+    compile(example.text, example.where, "exec")
 
 
 def test_languages() -> None:

@@ -242,6 +242,25 @@ def test_a_counter_is_listed_once(policy: Policy) -> None:
     assert found == [(None, "plan", 60), *[(name, "shared", 5) for name in "acd"]]
 
 
+def test_limits_of_tools(tmp_path: Path) -> None:
+    """A call meets the one of its tool: those of all tools can be met, with the key's values."""
+    routes = (
+        'routes:\n  mcp: {match: "* /mcp", upstream: api, rate: 9/minute,\n'
+        "        mcp: {tools: {a/b: {rate: 5/minute}, c: {rate: 6/minute}, d: allow}}}\n"
+    )
+    plans = "plans:\n  free: {rate: 60/minute, routes: {mcp/c: 7/minute}}\n"
+    policy = load(write_policies(tmp_path, "http://127.0.0.1:9", routes=routes, plans=plans))
+    own = {"mcp/a/b": Limit("mcp/a/b", "rate", 8, MINUTE)}
+    assert limits_met(policy, own) == [
+        (None, "plan", 60),
+        ("mcp", "mcp", 9),
+        ("mcp", "mcp/a/b", 8),
+        ("mcp", "mcp/c", 7),
+    ]
+    route = policy.routes["mcp"]
+    assert [limit.name for limit in limits_for(policy.plans["free"], route, own)] == ["plan", "mcp"]
+
+
 # -- of one request -------------------------------------------------------------------------------
 
 MINUTE = 60_000_000

@@ -48,6 +48,11 @@ class Demo:
             if (name, value) not in headers:
                 headers.append((name, value))
         target = re.findall(rf"http://127\.0\.0\.1:{self.port}(/\S*?)(?=[;\s]|$)", found[1])[0]
+        body = re.findall(r" -d '([^']*)'", found[1])
+        if body:
+            return await fetch(
+                self.port, target, method="POST", headers=headers, body=body[0].encode()
+            )
         return await fetch(self.port, target, headers=headers)
 
 
@@ -84,6 +89,17 @@ async def test_what_it_prints_works(demo: Demo) -> None:
     assert 1 <= int(limited["Retry-After"]) <= 62
     assert (await demo.run("what a key may do")).json()["key"]["plan"] == "pro"
     assert (await fetch(demo.admin_port, "/readyz")).status == 200
+
+
+async def test_its_mcp_server(demo: Demo) -> None:
+    """The printed lines list tools, call one, and are refused for want of a permission."""
+    listed = (await demo.run("MCP: the tools")).json()["result"]["tools"]
+    assert [tool["name"] for tool in listed] == ["search_code", "create_ticket"]
+    called = await demo.run("MCP: call a tool")
+    assert called["X-RateLimit-Remaining"] == "29"
+    assert called.json()["result"]["structuredContent"]["matches"]
+    refused = (await demo.run("MCP: a tool that this key may not call")).json()["error"]
+    assert (refused["code"], refused["message"][-17:]) == (403, "Needed: scm:read.")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])

@@ -84,6 +84,16 @@ def test_a_key_with_everything():
         new.permissions["edr"] = ()
 
 
+def test_the_limit_of_a_tool():
+    """A key has its own values for it as for any limit."""
+    given = {"name": "x", "plan": "pro", "limits": {"mcp/search_code": "60/minute"}}
+    (limit,) = read_new_key(given, POLICY, NOW).limits.values()
+    assert (limit.name, limit.amount) == ("mcp/search_code", 60)
+    for wrong in ("mcp/", "/search_code", "mcp/a b"):
+        told = faults(read_new_key, {**given, "limits": {wrong: "60/minute"}}, POLICY, NOW)
+        assert len(told) == 1
+
+
 def test_every_fault_is_reported_at_once():
     """Each faulty field is reported with the place in it, what was found and what was expected."""
     told = faults(
@@ -183,9 +193,9 @@ def test_impossible_values(figures, words):
         (
             {"limits": {"mcp-connections": "9/day"}},
             "limits.mcp-connections",
-            "concurrent requests, 1 to 100000",
+            "connections, 1 to 1000",
         ),
-        ({"limits": {"mcp-connections": "0"}}, "limits.mcp-connections", "1 to 100000"),
+        ({"limits": {"mcp-connections": "0"}}, "limits.mcp-connections", "1 to 1000"),
         ({"limits": {"plan": "20"}}, "limits.plan", "a rate such as 30/minute"),
         ({"limits": {"plan": "20/month"}}, "limits.plan", "a rate per second, minute, hour or day"),
     ],

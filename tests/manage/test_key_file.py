@@ -22,6 +22,7 @@ from tests.suites.keys import FULL, NOW, plain_key
 LIMITS = MappingProxyType(
     {
         **FULL.limits,
+        "mcp/search_code": Limit("mcp/search_code", "rate", 5, 60_000_000),
         "leases": Limit("leases", "concurrency", 20, LEASE_US),
         "hidden": Limit("hidden", "rate", 5, 1_000_000, None, "header:x-tenant", shadow=True),
     }

@@ -51,6 +51,17 @@ def test_all_settings(tmp_path: Path) -> None:
     assert read(tmp_path, "{limited_calls: 429}").limited_calls == "429"
 
 
+def test_plans_override_limits_of_tools(tmp_path: Path) -> None:
+    """By their names; a tool without a rate has no limit to override."""
+    routes = ROUTE.format("{tools: {a: {rate: 5/minute}, b: allow}}", "")
+    plans = "plans:\n  free: {{rate: 9/minute, routes: {{{}: 7/minute}}}}\n"
+    folder = write(tmp_path, routes=routes, plans=plans.format("mcp/a"))
+    assert load(folder).plans["free"].overrides["mcp/a"].amount == 7
+    (told,) = complaints(write(tmp_path, routes=routes, plans=plans.format("mcp/b")))
+    assert "found 'mcp/b', expected one of" in told
+    assert "did you mean 'mcp/a'" in told
+
+
 @pytest.mark.parametrize(
     ("section", "faults"),
     [

@@ -65,7 +65,9 @@ def test_the_shipped_policy() -> None:
         "mcp": [
             ("mcp", "rate", 100),
             ("mcp-daily", "quota", 10_000),
-            ("mcp-connections", "concurrency", 5),
+            ("mcp-connections", "connections", 5),
+            ("mcp-in-flight", "concurrency", 25),
+            ("mcp-control", "rate", 600),
         ],
         "api": [],
     }

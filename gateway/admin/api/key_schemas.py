@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.admin.api.parameters import KEY_ID_PATTERN, NAME_PATTERN
+from gateway.admin.api.parameters import KEY_ID_PATTERN, LIMIT_PATTERN, NAME_PATTERN
 from gateway.admin.api.schema_parts import (
     COUNT,
     EXAMPLE_ID,
@@ -46,7 +46,7 @@ _RANGES: Final = {
 _OWN_LIMITS: Final = {
     "type": "object",
     "description": "Limit overrides by limit name; they replace the plan's and the route's values.",
-    "propertyNames": {"pattern": NAME_PATTERN},
+    "propertyNames": {"pattern": LIMIT_PATTERN},
     "additionalProperties": RATE,
     "maxProperties": 256,
     "examples": [{"plan": "1000/minute,burst=2000"}],

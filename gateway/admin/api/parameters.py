@@ -7,7 +7,7 @@ from typing import Final
 from gateway.admin.api.operations import Parameter
 from gateway.admin.context import ACTOR
 from gateway.domain.key_format import ID_ALPHABET
-from gateway.domain.patterns import NAME
+from gateway.domain.patterns import LIMIT, NAME
 from gateway.domain.usage import WINDOWS
 
 #: How many entries a page of a list has.
@@ -15,6 +15,7 @@ _COUNT: Final = {"type": "integer", "minimum": 1, "maximum": 200}
 #: An id of a key: the part of it after the environment.
 KEY_ID_PATTERN: Final = f"^[{ID_ALPHABET}]{{12}}$"
 NAME_PATTERN: Final = f"^{NAME}$"
+LIMIT_PATTERN: Final = f"^{LIMIT}$"
 HASH_PATTERN: Final = "^[0-9a-f]{16}$"
 
 
@@ -31,7 +32,10 @@ POLICY_HASH: Final = _in_path(
     "hash", HASH_PATTERN, "0123456789abcdef", "The hash of a policy, as in the history."
 )
 LIMIT_NAME: Final = _in_path(
-    "name", NAME_PATTERN, "search", "A limit's name, as in the key's limits."
+    "name",
+    LIMIT_PATTERN,
+    "search",
+    "A limit's name, as in the key's limits; a slash in it is %2F.",
 )
 COUNT: Final = Parameter("count", "query", {**_COUNT, "default": 50}, "How many, up to 200.")
 BUSIEST_COUNT: Final = Parameter(

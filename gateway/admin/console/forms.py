@@ -78,7 +78,7 @@ def limit_names(policy: Policy | None, own: Iterable[str] = ()) -> tuple[str, ..
     for plan in policy.plans.values() if policy else ():
         names.update(dict.fromkeys(limit.name for limit in plan.more))
     for route in policy.routes.values() if policy else ():
-        names.update(dict.fromkeys(limit.name for limit in route.limits))
+        names.update(dict.fromkeys(limit.name for limit in route.every_limit))
     names.update(dict.fromkeys(own))
     return tuple(names)
 

@@ -15,6 +15,8 @@ LimitedCalls = Literal["429", "result"]
 #: Of all that a client can send, the one that names a tool.
 CALL: Final = "tools/call"
 LIST: Final = "tools/list"
+#: The entry of all tools that have none of their own.
+OTHERS: Final = "*"
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,6 +65,12 @@ class Mcp:
     def tool(self, name: str) -> Tool:
         """The rules of a tool."""
         return self.tools.get(name, self.others)
+
+    @property
+    def permissions(self) -> frozenset[tuple[str, str]]:
+        """Those that tools need."""
+        tools = (*self.tools.values(), self.others)
+        return frozenset(tool.permission for tool in tools if tool.permission is not None)
 
     @property
     def limits(self) -> tuple[Limit, ...]:

@@ -19,7 +19,15 @@ from gateway.domain.key_format import is_environment, is_key_id
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import KINDS, MAX_AMOUNT, Limit, build_rate
 from gateway.domain.networks import parse_network
-from gateway.domain.patterns import LATEST_US, MOST_ENTRIES, is_per, is_scope, is_title, is_word
+from gateway.domain.patterns import (
+    LATEST_US,
+    MOST_ENTRIES,
+    is_limit_name,
+    is_per,
+    is_scope,
+    is_title,
+    is_word,
+)
 from gateway.domain.ports import CorruptRecord
 from gateway.observe.log_throttle import LogThrottle
 
@@ -196,7 +204,10 @@ def _write_limits(limits: Mapping[str, Limit]) -> dict[str, object]:
 
 
 def _read_limits(found: object) -> Mapping[str, Limit]:
-    limits = {_word(name): _read_limit(name, limit) for name, limit in _entries(found).items()}
+    limits = {
+        _text(name, is_limit_name): _read_limit(name, limit)
+        for name, limit in _entries(found).items()
+    }
     return MappingProxyType(limits) if limits else _EMPTY
 
 
