@@ -74,6 +74,7 @@ LIMIT: Final = {
     "name": "what it is known by",
     "route": "a route that has it; null: it is the plan's",
     "kind": "rate, quota or concurrency",
+    "of": "what it counts: requests, messages or connections",
     "limit": "how much it admits; where something else names a limit, its name",
     "burst": "the peak; null: none",
     "window_seconds": "null: concurrency",

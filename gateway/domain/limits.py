@@ -63,6 +63,7 @@ class KindRules:
                  there is nothing to reset, to write back after an outage or to warn about, and
                  refusals are not cached
     shared:      a leased kind that counts connections: the requests of one share a lease
+    written:     the kind as policies write it, with `of`, if it is another
     quota_unit:  its unit in RateLimit-Policy (`qu`); None: requests in a window (`w`)
     windows_us:  the windows that it may have
     """
@@ -74,6 +75,7 @@ class KindRules:
     calendar: bool = False
     leased: bool = False
     shared: bool = False
+    written: Kind | None = None
     quota_unit: str | None = None
     windows_us: frozenset[int] = frozenset(UNITS_US.values())
 
@@ -96,7 +98,12 @@ KINDS: Final[Mapping[Kind, KindRules]] = MappingProxyType(
             3, leased=True, quota_unit="concurrent-requests", windows_us=frozenset({LEASE_US})
         ),
         "connections": KindRules(
-            5, leased=True, shared=True, quota_unit="connections", windows_us=frozenset({LEASE_US})
+            5,
+            leased=True,
+            shared=True,
+            written="concurrency",
+            quota_unit="connections",
+            windows_us=frozenset({LEASE_US}),
         ),
     }
 )

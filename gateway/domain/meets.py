@@ -89,6 +89,8 @@ def all_limits(
 ) -> tuple[tuple[RouteLimit, ...], ...]:
     """Every limit that keys of the plan can have, the plan's first, each with all its routes.
 
+    Those of tools are among them.
+
     Without candidates: a limit has its own in `Limit.candidate`.
 
     Limits with the same counter are one limit, even if their values differ.
@@ -106,6 +108,9 @@ def all_limits(
             for limit in possible_limits(plan, route, own, billing_day):
                 if not limit.is_candidate:
                     found.setdefault((limit.counter, limit.per), []).append((route, limit))
+            for limit in () if route.mcp is None else route.mcp.limits:
+                met = with_own(limit, plan, own, billing_day)
+                found.setdefault((met.counter, met.per), []).append((route, met))
     return tuple(map(tuple, found.values()))
 
 

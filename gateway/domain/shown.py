@@ -12,7 +12,8 @@ def limit_as_json(limit: Limit, route: str | None) -> dict[str, object]:
     return {
         "name": limit.name,
         "route": route,
-        "kind": limit.kind,
+        "kind": limit.rules.written or limit.kind,
+        "of": limit.kind if limit.rules.shared else limit.of,
         "limit": limit.amount,
         "burst": limit.burst,
         "window_seconds": limit.window_s,

@@ -9,12 +9,13 @@ from gateway.domain.shown import limit_as_json, reset_after_s, rfc3339
 
 
 def test_a_limit() -> None:
-    """In whole units; a concurrency limit has no window."""
+    """In whole units; a concurrency limit has no window; `of` is what it counts, as written."""
     search = Limit("search", "rate", 30, 60_000_000, 50, "account", shadow=True)
     assert limit_as_json(search, "search") == {
         "name": "search",
         "route": "search",
         "kind": "rate",
+        "of": "requests",
         "limit": 30,
         "burst": 50,
         "window_seconds": 60,
@@ -26,6 +27,13 @@ def test_a_limit() -> None:
     held = limit_as_json(Limit("open", "concurrency", 5, LEASE_US), None)
     assert (held["route"], held["burst"], held["window_seconds"]) == (None, None, None)
     assert held["mode"] == "enforce"
+    for limit, kind, of in (
+        (Limit("sessions", "connections", 5, LEASE_US), "concurrency", "connections"),
+        (Limit("all", "rate", 5, 60_000_000, of="messages"), "rate", "messages"),
+        (Limit("open", "concurrency", 5, LEASE_US), "concurrency", "requests"),
+    ):
+        shown = limit_as_json(limit, None)
+        assert (shown["kind"], shown["of"]) == (kind, of)
     monthly = limit_as_json(Limit("m", "quota", 5, PERIODS_US["month"], zone="Asia/Kolkata"), None)
     assert (monthly["period"], monthly["time_zone"]) == ("month", "Asia/Kolkata")
 

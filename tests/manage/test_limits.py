@@ -197,6 +197,7 @@ async def test_as_json(site):
         "name": "plan",
         "route": None,
         "kind": "rate",
+        "of": "requests",
         "limit": 60,
         "burst": 100,
         "window_seconds": 60,

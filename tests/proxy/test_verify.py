@@ -129,7 +129,14 @@ async def test_the_whole_answer(bench: Bench) -> None:
     assert [row.pop("reset_after") for row in rows[:3]] == [61, 61, 0]
     assert rows[:3] == [
         {
-            **{"name": "plan", "route": None, "kind": "rate", "limit": 60, "burst": 100},
+            **{
+                "name": "plan",
+                "route": None,
+                "kind": "rate",
+                "of": "requests",
+                "limit": 60,
+                "burst": 100,
+            },
             **{
                 "window_seconds": 60,
                 "period": None,
@@ -140,7 +147,14 @@ async def test_the_whole_answer(bench: Bench) -> None:
             },
         },
         {
-            **{"name": "search", "route": "search", "kind": "rate", "limit": 30, "burst": None},
+            **{
+                "name": "search",
+                "route": "search",
+                "kind": "rate",
+                "of": "requests",
+                "limit": 30,
+                "burst": None,
+            },
             **{
                 "window_seconds": 60,
                 "period": None,
@@ -151,7 +165,14 @@ async def test_the_whole_answer(bench: Bench) -> None:
             },
         },
         {
-            **{"name": "held", "route": "mcp", "kind": "concurrency", "limit": 5, "burst": None},
+            **{
+                "name": "held",
+                "route": "mcp",
+                "kind": "concurrency",
+                "of": "requests",
+                "limit": 5,
+                "burst": None,
+            },
             **{"window_seconds": None, "period": None, "time_zone": None},
             **{"per": "key", "mode": "shadow", "remaining": 5},
         },

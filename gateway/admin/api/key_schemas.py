@@ -124,7 +124,11 @@ _LIMIT: Final = {
         "type": ["string", "null"],
         "description": "The first route that has the limit; null: it is the plan's limit.",
     },
-    "kind": {"enum": list(KINDS)},
+    "kind": {"enum": list(dict.fromkeys(rules.written or kind for kind, rules in KINDS.items()))},
+    "of": {
+        "enum": ["requests", "messages", "connections"],
+        "description": "What it counts: another than requests only on routes to MCP servers.",
+    },
     "limit": {"type": "integer", "minimum": 1, "examples": [600]},
     "burst": {"type": ["integer", "null"], "examples": [1000]},
     "window_seconds": {
