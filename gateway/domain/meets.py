@@ -108,9 +108,6 @@ def all_limits(
             for limit in possible_limits(plan, route, own, billing_day):
                 if not limit.is_candidate:
                     found.setdefault((limit.counter, limit.per), []).append((route, limit))
-            for limit in () if route.mcp is None else route.mcp.limits:
-                met = with_own(limit, plan, own, billing_day)
-                found.setdefault((met.counter, met.per), []).append((route, met))
     return tuple(map(tuple, found.values()))
 
 

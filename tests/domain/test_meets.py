@@ -56,21 +56,6 @@ def limits_met(
     return [(route and route.name, limit.name, limit.amount) for route, limit in found]
 
 
-def test_limits_of_tools_are_met_too(tmp_path: Path) -> None:
-    """After those of their route, with the key's own values."""
-    routes = """
-    routes:
-      mcp: {match: "* /mcp/**", upstream: api, plan_limits: false, limits: [{name: mcp, rate: 9/minute}],
-            mcp: {tools: {search: {rate: 3/minute}, find: {rate: 4/minute}, "*": allow}}}
-    """  # noqa: E501 - one line a route, as in a policy file
-    policy = load(write_policies(tmp_path, "http://127.0.0.1:9", routes=routes))
-    own = {"mcp/find": parse_rate("7/minute", name="mcp/find")}
-    assert limits_met(policy, own) == [
-        *((None, "plan", 60), ("mcp", "mcp", 9)),
-        *(("mcp", "mcp/search", 3), ("mcp", "mcp/find", 7)),
-    ]
-
-
 PLAIN = [(None, "plan", 60), ("search", "search", 30), ("caller", "one", 1), ("caller", "two", 1)]
 
 
