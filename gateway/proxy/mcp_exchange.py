@@ -138,7 +138,7 @@ class McpExchange(Exchange):
         kind = b"" if found is None else found[1].strip().lower()
         is_stream = kind == MEDIA_TYPE
         is_plain = _encoded.search(head.forward) is None
-        is_list = section(self.route).is_filtered and state.asks_for_tools
+        is_list = section(self.route).is_filtered and state.gets_tools
         if is_stream:
             head = _with_lines(head, b"X-Accel-Buffering: no\r\n")
         if is_list and head.status == 200 and (is_stream or kind == b"application/json"):
@@ -147,7 +147,7 @@ class McpExchange(Exchange):
             elif reader is None:
                 head, payload = self._filtered_whole(head, payload)
             elif is_stream and not isinstance(reader, LengthReader):
-                state.stream = EditedStream(self._edited_event, MOST_BYTES)
+                state.stream = self._edited_stream()
             else:
                 state.held, state.kept = (head, reader), bytearray(payload)
                 return
@@ -216,11 +216,14 @@ class McpExchange(Exchange):
         """A whole answer with a list, filtered."""
         found = _content_type.search(head.forward)
         if found is not None and found[1].strip().lower() == MEDIA_TYPE:
-            stream = EditedStream(self._edited_event, MOST_BYTES)
+            stream = self._edited_stream()
             payload = stream.feed(payload) + stream.end()
         else:
             payload = self._edited_event(payload)
         return replace(head, length=len(payload), chunked=False), payload
+
+    def _edited_stream(self) -> EditedStream:
+        return EditedStream(self._edited_event, MOST_BYTES, self.context.metrics.mcp.unfiltered)
 
     def _edited_event(self, data: bytes) -> bytes:
         """A message of the server, without the tools that the key may not call."""

@@ -7,7 +7,7 @@ from typing import Final
 from gateway.domain.costs import is_json
 from gateway.domain.identity import Grant
 from gateway.domain.limits import Check, Limit
-from gateway.domain.mcp.agreement import SESSION, VERSION, disagreement
+from gateway.domain.mcp.agreement import LAST_EVENT, SESSION, VERSION, disagreement
 from gateway.domain.mcp.checks import check_of
 from gateway.domain.mcp.demands import ENDING, LISTENING, Demand, demand_of
 from gateway.domain.mcp.messages import LAST_STATEFUL, Body, Fault, Message, read_body
@@ -39,15 +39,17 @@ class Reading:
     fault:   why they cannot be read
     demand:  what they ask for
     session: None: it has none
+    gets_tools: the answer may have lists of tools
     """
 
-    __slots__ = ("body", "demand", "fault", "session")
+    __slots__ = ("body", "demand", "fault", "gets_tools", "session")
 
     def __init__(self) -> None:
         self.body: Body | None = None
         self.fault: Fault | None = None
         self.demand: Demand = ENDING
         self.session: Session | None = None
+        self.gets_tools = False
 
     @property
     def session_tag(self) -> int:
@@ -58,11 +60,6 @@ class Reading:
     def message(self) -> Message | None:
         """The first message."""
         return None if self.body is None else self.body.messages[0]
-
-    @property
-    def asks_for_tools(self) -> bool:
-        """Will an answer to it list tools?"""
-        return self.body is not None and any(each.method == LIST for each in self.body.requests)
 
     def check(self, request: Request, granted: Grant, seals: Seals) -> Check | None:
         """As `Request.message_check`."""
@@ -92,6 +89,7 @@ class Reading:
             request.refusal = BAD_FRAMING
         elif request.method == "GET":
             self.demand = LISTENING
+            self.gets_tools = bool(request.header(LAST_EVENT))
         if request.refusal is None:
             request.refusal = self._open_session(request, granted, seals)
         return True
@@ -115,6 +113,7 @@ class Reading:
             request.refusal = MESSAGE_INVALID
         elif self.body is not None:
             self.demand = demand_of(self.body, section(request.route), granted.cost)
+            self.gets_tools = any(each.method == LIST for each in self.body.requests)
             request.refusal = _tool_refusal(request, self.body)
         return True
 

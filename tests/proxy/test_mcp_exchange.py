@@ -381,6 +381,15 @@ async def test_lists_are_filtered(mcp: Started, script: Script) -> None:
     assert (await client.call()).body == LISTED
 
 
+async def test_lists_in_continued_streams_are_filtered(mcp: Started) -> None:
+    """A client may lose the stream with its list and go on in another; other events stay."""
+    client = await mcp.client()
+    other = b'id: 5\ndata: {"jsonrpc":"2.0","method":"notifications/progress"}\n\n'
+    mcp.upstream.script = answering(other + b"id: 6\ndata: " + LISTED + b"\n\n", STREAM)
+    resumed = await client.send(b"", ("Last-Event-ID", "4"), method="GET")
+    assert resumed.body == other + b"id: 6\ndata: " + FILTERED + b"\n\n"
+
+
 async def test_lists_that_cannot_be_filtered(mcp: Started) -> None:
     """They are passed on as they are, and counted."""
     client = await mcp.client()

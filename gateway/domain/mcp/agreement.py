@@ -13,8 +13,13 @@ VERSION: Final = "mcp-protocol-version"
 METHOD: Final = "mcp-method"
 NAME: Final = "mcp-name"
 SESSION: Final = "mcp-session-id"
+#: Of a GET that continues a stream, of any earlier request.
+LAST_EVENT: Final = "last-event-id"
 #: Those that a decision reads, with the fields by which a server chooses how to read a body.
-FIELDS: Final = (VERSION, METHOD, NAME, SESSION, "content-type", "content-encoding")
+FIELDS: Final = (
+    *(VERSION, METHOD, NAME, SESSION, LAST_EVENT),
+    *("content-type", "content-encoding"),
+)
 
 #: A text that is no plain header value.
 _ENCODED = re.compile(r"=\?base64\?([A-Za-z0-9+/=]*)\?=").fullmatch

@@ -52,15 +52,18 @@ class EditedStream(Stream):
     """A stream whose events are edited, one whole event after the other.
 
     edit: returns the new data of an event; most: the longest event that is edited. After a longer
-    one, the rest of the stream is passed on unchanged
+    one, of which `too_long` is told, the rest of the stream is passed on unchanged
     """
 
-    __slots__ = ("_edit", "_kept", "_most", "is_edited")
+    __slots__ = ("_edit", "_kept", "_most", "_too_long", "is_edited")
 
-    def __init__(self, edit: Callable[[bytes], bytes], most: int) -> None:
+    def __init__(
+        self, edit: Callable[[bytes], bytes], most: int, too_long: Callable[[], None]
+    ) -> None:
         super().__init__()
         self._edit = edit
         self._most = most
+        self._too_long = too_long
         self._kept = bytearray()
         self.is_edited = True
 
@@ -85,6 +88,7 @@ class EditedStream(Stream):
         del self._kept[:begin]
         if len(self._kept) > self._most:
             self.is_edited = False
+            self._too_long()
             done.append(self.end())
         return super().feed(b"".join(done))
 

@@ -72,11 +72,15 @@ def test_between_events(end: str) -> None:
     assert not stream.between
 
 
+def never() -> None:
+    raise AssertionError("no event is too long")
+
+
 @given(LINES, st.sampled_from(ENDS), CUTS)
 def test_edited_events(lines: list[str], end: str, cuts: list[int]) -> None:
     """Each whole event is edited once, and keeps its other fields."""
     text = "".join(f"{line}{end}" for line in [*lines, "", ""]).encode()
-    stream = EditedStream(lambda data: data.replace(b"a", b"x\ny"), 1_000)
+    stream = EditedStream(lambda data: data.replace(b"a", b"x\ny"), 1_000, never)
     passed = b"".join(stream.feed(piece) for piece in pieces(text, cuts)) + stream.end()
     expected = [(at, data.replace("a", "x\ny")) for at, data in parsed(text)]
     if end == "\r":  # the last event may be passed on as it is: a LF could follow
@@ -88,13 +92,13 @@ def test_edited_events(lines: list[str], end: str, cuts: list[int]) -> None:
 def test_unedited_events_are_the_same_bytes(lines: list[str], end: str, cuts: list[int]) -> None:
     """What the edit leaves is passed on byte for byte."""
     text = "".join(f"{line}{end}" for line in lines).encode()
-    stream = EditedStream(lambda data: data, 1_000)
+    stream = EditedStream(lambda data: data, 1_000, never)
     assert b"".join(stream.feed(piece) for piece in pieces(text, cuts)) + stream.end() == text
 
 
 def test_an_event_is_passed_on_when_it_is_whole() -> None:
     """It does not wait for the next one."""
-    stream = EditedStream(bytes.upper, 100)
+    stream = EditedStream(bytes.upper, 100, never)
     assert stream.feed(b"data: a\n") == b""
     assert (stream.kept, stream.between) == (8, True)
     assert stream.feed(b"\ndata: b") == b"data: A\n\n"
@@ -102,8 +106,9 @@ def test_an_event_is_passed_on_when_it_is_whole() -> None:
 
 
 def test_a_long_event() -> None:
-    """After an event beyond the bound, the stream is passed on as it is."""
-    stream = EditedStream(bytes.upper, 100)
+    """After an event beyond the bound, the stream is passed on as it is, and once it is told."""
+    told: list[None] = []
+    stream = EditedStream(bytes.upper, 100, lambda: told.append(None))
     long = b"data: " + b"a" * 100 + b"\n\n"
     assert stream.feed(b"data: a\n\n" + long[:90]) == b"data: A\n\n"
     assert stream.feed(long[90:-1]) == long[:-1]
@@ -111,6 +116,7 @@ def test_a_long_event() -> None:
     assert not stream.between
     assert stream.feed(b"\ndata: b\n\n") == b"\ndata: b\n\n"
     assert stream.between
+    assert told == [None]
 
 
 def test_a_stream_that_is_not_edited_keeps_nothing() -> None:
