@@ -208,6 +208,18 @@ class Limit:
         return None if self.is_leased else self.window_us // SECOND_US
 
 
+def values_of(limit: Limit) -> dict[str, object]:
+    """The values of an override, as they are stored and exported."""
+    return {
+        "kind": limit.kind,
+        "amount": limit.amount,
+        "window_us": limit.window_us,
+        "burst": limit.burst,
+        "per": limit.per,
+        "shadow": limit.shadow,
+    }
+
+
 def build_rate(
     name: str,
     amount: int,

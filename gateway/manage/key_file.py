@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from gateway.domain.key_format import is_key_id
 from gateway.domain.keys import Account, KeyRecord
-from gateway.domain.limits import KINDS, MAX_AMOUNT, Limit, build_rate
+from gateway.domain.limits import KINDS, MAX_AMOUNT, Limit, build_rate, values_of
 from gateway.domain.patterns import (
     LATEST_US,
     MOST_ENTRIES,
@@ -92,7 +92,7 @@ def write_account(account: Account) -> str:
                 "status": account.status,
                 "plan": account.plan or None,
                 "services": list(account.services),
-                "limits": _write_limits(account.limits),
+                "limits": {name: values_of(limit) for name, limit in account.limits.items()},
                 "billing_day": account.billing_day,
             }
         }
@@ -119,7 +119,7 @@ def write_key(record: KeyRecord) -> str:
                 "lineage": record.lineage,
                 "successor": record.successor,
                 "moved_from": record.moved_from or None,
-                "limits": _write_limits(record.limits),
+                "limits": {name: values_of(limit) for name, limit in record.limits.items()},
             }
         }
     )
@@ -281,20 +281,6 @@ def _integer(at: str, least: int, most: int, value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise Invalid(Fault(at, found(value), f"a whole number from {least} to {most}"))
     return value
-
-
-def _write_limits(limits: Mapping[str, Limit]) -> dict[str, object]:
-    return {
-        name: {
-            "kind": limit.kind,
-            "amount": limit.amount,
-            "window_us": limit.window_us,
-            "burst": limit.burst,
-            "per": limit.per,
-            "shadow": limit.shadow,
-        }
-        for name, limit in limits.items()
-    }
 
 
 def _read_limits(value: object) -> Mapping[str, Limit]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from gateway.domain.mcp.messages import Body, Fault
-from gateway.domain.mcp.refusals import Answer, limited_words, refused
+from gateway.domain.mcp.refusals import Answer, limited_words, refusal_body
 from gateway.domain.shown import retry_after_s
 from gateway.errors import COST_EXCEEDS_LIMIT, METHOD_NOT_ALLOWED, RATE_LIMITED, Refusal
 from gateway.proxy.answers import extra_fields, message_of, named, retry_after
@@ -35,6 +35,6 @@ def refusal_answer(
     if policy.error_docs is not None:
         data["doc"] = f"{policy.error_docs}#{refusal.anchor}"
     as_result = route.mcp is not None and route.mcp.limited_calls == "result"
-    answer = refused(refusal, message, data, body, fault, as_result=as_result)
+    answer = refusal_body(refusal, message, data, body, fault, as_result=as_result)
     allow = METHODS if refusal is METHOD_NOT_ALLOWED else ()
     return answer, extra_fields(refusal, retry_s, allow)

@@ -18,8 +18,8 @@ from gateway.runtime.sockets import InheritedSockets
 from gateway.runtime.take_over import (
     VERSION,
     TakeOverFailed,
+    failure_words,
     peer_pid,
-    reason_of,
     receive,
     send,
     short_name,
@@ -54,7 +54,7 @@ class Predecessor:
             return None  # the predecessor has just died
         except (OSError, ValueError) as error:
             found.close()
-            raise TakeOverFailed(f"{path} (pid {found.pid}): {reason_of(error)}") from error
+            raise TakeOverFailed(f"{path} (pid {found.pid}): {failure_words(error)}") from error
         except BaseException:
             found.close()
             raise
@@ -75,7 +75,9 @@ class Predecessor:
         except (EOFError, ConnectionError):
             log.warning("take-over: the previous gateway (pid %d) has already ended", self.pid)
         except (OSError, ValueError) as error:
-            raise TakeOverFailed(f"running gateway (pid {self.pid}): {reason_of(error)}") from error
+            raise TakeOverFailed(
+                f"running gateway (pid {self.pid}): {failure_words(error)}"
+            ) from error
         finally:
             self.close()
 
@@ -136,7 +138,7 @@ def connect(path: Path) -> socket.socket | None:
         return None
     except OSError as error:
         end.close()
-        raise TakeOverFailed(f"{path}: {reason_of(error)}") from error
+        raise TakeOverFailed(f"{path}: {failure_words(error)}") from error
     return end
 
 

@@ -123,7 +123,7 @@ def short_name(path: Path) -> Iterator[str]:
         os.close(folder)
 
 
-def reason_of(error: BaseException) -> str:
+def failure_words(error: BaseException) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer within {ANSWER_S:g} s"
     return getattr(error, "strerror", None) or str(error)

@@ -23,8 +23,8 @@ from gateway.runtime.take_over import (
     MOST_AT_ONCE,
     VERSION,
     TakeOverFailed,
+    failure_words,
     peer_pid,
-    reason_of,
     receive_text,
     send,
     short_name,
@@ -99,7 +99,7 @@ class TakeOverServer:
             try:
                 end, _ = await loop.sock_accept(listening)
             except OSError as error:
-                log.error("take-over: cannot accept a connection: %s", reason_of(error))
+                log.error("take-over: cannot accept a connection: %s", failure_words(error))
                 await asyncio.sleep(_PAUSE_S)
                 continue
             tasks.spawn(self._handle(end), "successor")
@@ -117,12 +117,12 @@ class TakeOverServer:
             except (EOFError, ConnectionError):
                 return  # `running_pid` connects and sends nothing
             except (OSError, ValueError) as error:  # TimeoutError among them
-                log.warning("take-over refused: %s", reason_of(error))
+                log.warning("take-over refused: %s", failure_words(error))
                 return
             try:
                 await self._hand_over(end, pid)
             except (OSError, EOFError, ValueError, TakeOverFailed) as error:
-                why = reason_of(error)
+                why = failure_words(error)
                 log.error("take-over by pid %d failed: %s; this gateway continues", pid, why)
 
     def _refusal(self, message: dict[str, Any]) -> str:
@@ -189,5 +189,5 @@ async def _why_not_serving(end: socket.socket) -> str:
         while "serving" not in await receive_text(end):
             pass
     except (OSError, EOFError, ValueError) as error:
-        return reason_of(error)
+        return failure_words(error)
     return ""

@@ -37,7 +37,7 @@ class Answer:
     body: bytes
 
 
-def refused(
+def refusal_body(
     refusal: Refusal,
     message: str,
     data: Mapping[str, Any],

@@ -17,7 +17,7 @@ from typing import Any, Final, cast
 
 from gateway.domain.key_format import is_environment, is_key_id
 from gateway.domain.keys import Account, KeyRecord
-from gateway.domain.limits import KINDS, MAX_AMOUNT, Limit, build_rate
+from gateway.domain.limits import KINDS, MAX_AMOUNT, Limit, build_rate, values_of
 from gateway.domain.networks import parse_network
 from gateway.domain.patterns import (
     LATEST_US,
@@ -200,7 +200,7 @@ def _read_permissions(found: object) -> Mapping[str, tuple[str, ...]]:
 
 
 def _write_limits(limits: Mapping[str, Limit]) -> dict[str, object]:
-    return {name: _write_limit(limit) for name, limit in limits.items()}
+    return {name: values_of(limit) for name, limit in limits.items()}
 
 
 def _read_limits(found: object) -> Mapping[str, Limit]:
@@ -209,17 +209,6 @@ def _read_limits(found: object) -> Mapping[str, Limit]:
         for name, limit in _entries(found).items()
     }
     return MappingProxyType(limits) if limits else _EMPTY
-
-
-def _write_limit(limit: Limit) -> dict[str, object]:
-    return {
-        "kind": limit.kind,
-        "amount": limit.amount,
-        "window_us": limit.window_us,
-        "burst": limit.burst,
-        "per": limit.per,
-        "shadow": limit.shadow,
-    }
 
 
 def _read_limit(name: str, found: Mapping[str, Any]) -> Limit:

@@ -8,7 +8,7 @@ import pytest
 
 from gateway.domain.limits import LEASE_US, PERIODS_US, Limit
 from gateway.domain.mcp.messages import Body, Fault, Message
-from gateway.domain.mcp.refusals import limited_words, refused
+from gateway.domain.mcp.refusals import limited_words, refusal_body
 from gateway.errors import (
     COST_EXCEEDS_LIMIT,
     INSUFFICIENT_SCOPE,
@@ -43,7 +43,7 @@ def test_errors(
     refusal: Refusal, body: Body | None, status: int, message_id: object, code: int
 ) -> None:
     """The HTTP status is that of the refusal, unless the server itself would answer so."""
-    answer = refused(refusal, "words", {"a": 1}, body, None, as_result=False)
+    answer = refusal_body(refusal, "words", {"a": 1}, body, None, as_result=False)
     read = json.loads(answer.body)
     assert (answer.status, read["id"], read["error"]["code"]) == (status, message_id, code)
     assert read["error"]["message"] == "words"
@@ -53,7 +53,7 @@ def test_errors(
 def test_a_body_that_cannot_be_read() -> None:
     """The code is that of the fault, and the id, if it was found."""
     fault = Fault(-32602, "why", b"7")
-    answer = refused(MESSAGE_INVALID, "words", {}, None, fault, as_result=False)
+    answer = refusal_body(MESSAGE_INVALID, "words", {}, None, fault, as_result=False)
     read = json.loads(answer.body)
     assert (answer.status, read["id"], read["error"]["code"]) == (400, 7, -32602)
 
@@ -61,20 +61,20 @@ def test_a_body_that_cannot_be_read() -> None:
 @pytest.mark.parametrize("refusal", [RATE_LIMITED, COST_EXCEEDS_LIMIT])
 def test_as_a_result(refusal: Refusal) -> None:
     """A model reads the result of a call; another request gets an error, with 200 as well."""
-    answer = refused(refusal, "words", {}, Body((CALL,)), None, as_result=True)
+    answer = refusal_body(refusal, "words", {}, Body((CALL,)), None, as_result=True)
     result = json.loads(answer.body)["result"]
     assert (answer.status, result["isError"]) == (200, True)
     assert result["content"] == [{"type": "text", "text": "words"}]
-    answer = refused(refusal, "words", {}, Body((LIST,)), None, as_result=True)
+    answer = refusal_body(refusal, "words", {}, Body((LIST,)), None, as_result=True)
     assert (answer.status, json.loads(answer.body)["error"]["code"]) == (200, 429)
-    assert refused(refusal, "", {}, Body((NOTE,)), None, as_result=True).status == 429
-    assert refused(KEY_MISSING, "", {}, Body((CALL,)), None, as_result=True).status == 401
+    assert refusal_body(refusal, "", {}, Body((NOTE,)), None, as_result=True).status == 429
+    assert refusal_body(KEY_MISSING, "", {}, Body((CALL,)), None, as_result=True).status == 401
 
 
 def test_arrays() -> None:
     """Each request of an array gets its own answer; notifications get none."""
     body = Body((CALL, NOTE, LIST), is_array=True)
-    answer = refused(RATE_LIMITED, "words", {}, body, None, as_result=True)
+    answer = refusal_body(RATE_LIMITED, "words", {}, body, None, as_result=True)
     first, second = json.loads(answer.body)
     assert (first["id"], "result" in first) == ("c", True)
     assert (second["id"], "error" in second) == (2, True)
