@@ -69,7 +69,7 @@ class Grant:
     #: By address and cost, where checks differ in nothing else.
     _asked: dict[tuple[str, int], Check] | None = field(init=False, default=None, repr=False)
     #: By what messages ask for, where their counters are always the same.
-    demanded: dict[Demand, Check] = field(init=False, default_factory=dict, repr=False)
+    demanded: dict[Demand, Check] | None = field(init=False, default=None, repr=False)
 
     def __post_init__(self) -> None:
         self.leases = any(limit.is_leased for limit in self.limits)

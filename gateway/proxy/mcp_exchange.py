@@ -268,12 +268,8 @@ class McpExchange(Exchange):
         Exchange._end(self, steps, now)
 
     def _count(self) -> None:
-        metrics, route, state, refusal = (
-            self.context.metrics.mcp,
-            self.route,
-            self.mcp,
-            self.refusal,
-        )
+        metrics, state = self.context.metrics.mcp, self.mcp
+        route, refusal = self.route, self.refusal
         if state.connection:
             metrics.closed(route.name, state.connection)
             state.connection = 0

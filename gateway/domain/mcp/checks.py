@@ -28,9 +28,9 @@ def check_of(
     with_own: returns the limit of a tool with the key's own values; subject: of the client's
     address; header: the value of a header by its lower-case name
     """
-    known = granted.demanded.get(demand)
-    if known is not None:
-        return known
+    cached = granted.demanded
+    if cached is not None and demand in cached:
+        return cached[demand]
     limits = list(granted.limits)
     costs = [demand.units_of(limit) for limit in limits] if granted.cost else [0] * len(limits)
     for name, calls in demand.tools:
@@ -48,7 +48,7 @@ def check_of(
     )
     check = Check(tuple(limits), names, max(costs), costs=tuple(costs))
     if all(limit.per in {"key", "account"} for limit in limits):
-        if len(granted.demanded) >= MOST_DEMANDS:
-            granted.demanded.clear()
-        granted.demanded[demand] = check
+        if cached is None or len(cached) >= MOST_DEMANDS:
+            granted.demanded = cached = {}
+        cached[demand] = check
     return check
