@@ -257,6 +257,10 @@ class UsageStore(Protocol):
         """The plans with any usage, by name; "" for requests without a known key."""
         ...
 
+    async def mcp_routes(self) -> list[str]:
+        """The routes with calls of tools, by name."""
+        ...
+
     async def busiest(
         self, grain: Grain, start_s: int, end_s: int, count: int
     ) -> list[tuple[str, int]]:
@@ -265,6 +269,18 @@ class UsageStore(Protocol):
         Only the busiest keys of each batch are noted, and a bounded number in each bucket. So the
         keys are right; `read` returns their exact numbers.
         """
+        ...
+
+
+class ConnectionStore(Protocol):
+    """Which keys have MCP connections open, as workers report it. Methods may raise StoreDown."""
+
+    async def report(self, worker: str, connected: Mapping[str, int]) -> None:
+        """How many connections keys have open at a worker, by id. It holds for some seconds."""
+        ...
+
+    async def connected(self) -> Mapping[str, int]:
+        """The same, of all live workers added up."""
         ...
 
 

@@ -2,7 +2,8 @@
 
 A request is counted for its key and for its plan, by route and outcome. Counts are kept by the
 minute for a day, by the hour for 45 days and by the day for 13 months; a window to read defines its
-steps. For each bucket, a bounded number of its busiest keys is kept as well.
+steps. For each bucket, a bounded number of its busiest keys is kept as well. Calls of tools of MCP
+servers are counted a second time, by tool: for their route, with the tool in a route's place.
 
 The measures of answered requests, latencies and bytes, are kept by route: of a plan by the hour
 and by the day, of a key by the day only. There are many keys, and a bucket with measures is ten
@@ -27,8 +28,9 @@ KEPT_S: Final[Mapping[Grain, int]] = {
     "day": 397 * 86_400,
 }
 
-#: (subject, route, outcome). subject: "key:ID", "plan:NAME" or, if no key is known, "plan:";
-#: route: a route's name, or "none"; outcome: as `outcome_of` or `answered_outcome` returns it.
+#: (subject, route, outcome). subject: "key:ID", "plan:NAME" or, if no key is known, "plan:"; or
+#: "mcp:ROUTE"; route: a route's name, or "none"; with "mcp:ROUTE" the name of a tool that the
+#: policy names, or "other"; outcome: as `outcome_of` or `answered_outcome` returns it.
 Counted = tuple[str, str, str]
 #: (subject, route).
 Measured = tuple[str, str]

@@ -10,7 +10,7 @@ from gateway.observe.registry import Registry
 
 Outcome = Literal["admitted", "limited", "refused"]
 
-#: The methods that have series of their own; all others are "other".
+#: The methods that have series of their own; all others are OTHER.
 METHODS: Final = frozenset(
     ("initialize", "server/discover", "ping", "tools/list", "tools/call", "prompts/list")
     + ("prompts/get", "resources/list", "resources/templates/list", "resources/read")
@@ -19,6 +19,8 @@ METHODS: Final = frozenset(
     + ("tasks/list", "tasks/cancel", "notifications/initialized", "notifications/cancelled")
     + ("notifications/progress", "notifications/roots/list_changed", "response", "GET", "DELETE")
 )
+#: A tool that the policy does not name, or another method.
+OTHER: Final = "other"
 
 
 class McpMetrics:
@@ -43,11 +45,12 @@ class McpMetrics:
             "Lists of tools that could not be filtered.",
             lambda: self._unfiltered,
         )
-        self._open: Counter[tuple[str, int]] = Counter()
+        #: The number of exchanges of each connection, and the id of the key that opened it.
+        self._open: dict[tuple[str, int], tuple[int, str]] = {}
 
     def ended(self, route: str, method: str, tool: str, outcome: Outcome) -> None:
         """A message was answered. tool: that a policy names, "other", or "" if none is called"""
-        self._requests[route, method if method in METHODS else "other", tool, outcome] += 1
+        self._requests[route, method if method in METHODS else OTHER, tool, outcome] += 1
 
     def refused(self, route: str, reason: str) -> None:
         """A request was refused."""
@@ -57,19 +60,26 @@ class McpMetrics:
         """A list could not be filtered."""
         self._unfiltered += 1
 
-    def opened(self, route: str, connection: int) -> None:
-        """An exchange of this connection was admitted."""
-        self._open[route, connection] += 1
-        if self._open[route, connection] == 1:
+    def opened(self, route: str, connection: int, key_id: str = "") -> None:
+        """An exchange of this connection was admitted. key_id: "": there is no key"""
+        exchanges, opener = self._open.get((route, connection), (0, key_id))
+        self._open[route, connection] = exchanges + 1, opener
+        if not exchanges:
             self._connections[(route,)] += 1
 
     def closed(self, route: str, connection: int) -> None:
         """It has ended."""
-        self._open[route, connection] -= 1
-        if not self._open[route, connection]:
-            del self._open[route, connection]
-            if (route,) in self._connections:  # else the route left the policy
-                self._connections[(route,)] -= 1
+        exchanges, opener = self._open[route, connection]
+        if exchanges > 1:
+            self._open[route, connection] = exchanges - 1, opener
+            return
+        del self._open[route, connection]
+        if (route,) in self._connections:  # else the route left the policy
+            self._connections[(route,)] -= 1
+
+    def connected(self) -> Counter[str]:
+        """How many connections each key has open, by its id."""
+        return Counter(opener for _, opener in self._open.values() if opener)
 
     def drop_series(self, routes: Collection[str]) -> None:
         """Drop the series of routes that left the policy."""

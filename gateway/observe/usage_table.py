@@ -1,9 +1,10 @@
 """The usage that this worker has counted and not written yet: one addition per request.
 
-Requests are counted by key, plan, route and outcome. A table is closed when its minute is over, and
-waits until it is taken, in chunks, to be written to the store. In an outage the tables of several
-minutes wait; beyond a bounded number of entries new ones are dropped, and a metric counts the
-requests. No I/O and no clock: the caller says when a minute is over.
+Requests are counted by key, plan, route and outcome; calls of tools of MCP servers also by tool. A
+table is closed when its minute is over, and waits until it is taken, in chunks, to be written to
+the store. In an outage the tables of several minutes wait; beyond a bounded number of entries new
+ones are dropped, and a metric counts the requests. No I/O and no clock: the caller says when a
+minute is over.
 
 Answered requests, which are most, have a tally in their grant: finding it takes an eighth of the
 time of a dictionary with four words as its key. All others are counted in a dictionary.
@@ -38,15 +39,17 @@ class Table:
     """The requests of a minute or a part of it.
 
     minute_s: Unix time; size: the number of entries that it counts as, once it is closed
+    calls:    of tools
     """
 
     minute_s: int
     counts: dict[Entry, int] = field(default_factory=dict)
     tallies: list[Tally] = field(default_factory=list)
+    calls: dict[Counted, int] = field(default_factory=dict)
     size: int = 0
 
     def __len__(self) -> int:
-        return len(self.counts) + len(self.tallies)
+        return len(self.counts) + len(self.tallies) + len(self.calls)
 
 
 class UsageTable:
@@ -86,6 +89,12 @@ class UsageTable:
             self._metrics.usage_dropped += 1
         else:
             self.open.counts[entry] = 1
+
+    def called(self, route: str, tool: str, outcome: str) -> None:
+        """Count a call of a tool. Few differ, as only the policy names tools."""
+        calls, counted = self.open.calls, (f"mcp:{route}", tool, outcome)
+        if counted in calls or len(self) < self._most:
+            calls[counted] = calls.get(counted, 0) + 1
 
     # -- each second -------------------------------------------------------------------------------
 
@@ -134,6 +143,9 @@ class UsageTable:
                         measures[subject, route] = measured.copy()
                     else:
                         known.add(measured)
+            elif table.calls:
+                counted, requests = table.calls.popitem()
+                counts[counted] = counts.get(counted, 0) + requests
             else:
                 (key_id, plan, route, refusal, detail), requests = table.counts.popitem()
                 outcome = outcome_of(decision_of(refusal), detail)
@@ -149,7 +161,8 @@ class UsageTable:
 
     def _close(self, minute_s: int) -> None:
         if self.open:
-            self.open.size = sum(map(_size, self.open.tallies), len(self.open.counts))
+            self.open.size = len(self.open.counts) + len(self.open.calls)
+            self.open.size += sum(map(_size, self.open.tallies))
             self._closed.append(self.open)
             self._waiting += self.open.size
         self.open = Table(minute_s)

@@ -11,11 +11,12 @@ from dataclasses import replace
 
 from gateway.domain.identity import Identity
 from gateway.domain.limits import Check, Decision
+from gateway.domain.usage import answered_outcome, outcome_of
 from gateway.errors import COST_EXCEEDS_LIMIT, RATE_LIMITED
 from gateway.observe.access import AccessLog
 from gateway.observe.limit_warnings import LimitWarnings
 from gateway.observe.metrics import COMPARISONS, Metrics, Outcome
-from gateway.observe.usage_table import Entry, UsageTable
+from gateway.observe.usage_table import Entry, UsageTable, decision_of
 from gateway.proxy.request import Request
 
 #: nginx's status for "client closed request".
@@ -120,10 +121,19 @@ class Accounting:
             came_us = self._clock_us() - duration_us
             self.access.write(request, status or CLIENT_GONE, came_us, duration_us, reason)
 
+    def called(self, request: Request, reason: str | None, tool: str) -> None:
+        """Account for a call of a tool, beside the request that it is in. reason: as in `ended`"""
+        refusal, status = request.refusal, request.status
+        if refusal is None and status:
+            outcome = answered_outcome(status)
+        else:
+            why = reason if refusal is None or reason is not None else refusal.reason
+            outcome = outcome_of(decision_of(refusal), _detail(request, why))
+        self.usage.called(request.route.name, tool, outcome)
+
     def _not_admitted(self, request: Request, route: str, reason: str | None) -> None:
         refusal, identity = request.refusal, request.identity
-        is_limited = refusal is RATE_LIMITED or refusal is COST_EXCEEDS_LIMIT
-        detail = _limit(request) if is_limited else reason
+        detail = _detail(request, reason)
         if identity is None:
             entry: Entry = "", "", route, refusal, detail
         else:
@@ -152,6 +162,13 @@ def _counted(check: Check, decision: Decision) -> tuple[Check, Decision]:
             refusing=refusing,
         ),
     )
+
+
+def _detail(request: Request, reason: str | None) -> str | None:
+    """What an outcome says beside the decision: the limit that refused the request; or why."""
+    refusal = request.refusal
+    is_limited = refusal is RATE_LIMITED or refusal is COST_EXCEEDS_LIMIT
+    return _limit(request) if is_limited else reason
 
 
 def _limit(request: Request) -> str | None:

@@ -25,7 +25,7 @@ from gateway.errors import SESSION_UNKNOWN, Refusal
 from gateway.http1.framing import BodyReader, LengthReader
 from gateway.http1.phases import Phase, Steps
 from gateway.http1.response import ResponseHead
-from gateway.observe.mcp_metrics import Outcome
+from gateway.observe.mcp_metrics import OTHER, Outcome
 from gateway.proxy.exchange import ADMITTED, Exchange
 from gateway.proxy.mcp_answers import refusal_answer
 from gateway.proxy.mcp_reading import Reading, admits, first_name, section
@@ -95,7 +95,8 @@ class McpExchange(Exchange):
             state, check = self.mcp, self.check
             if state.demand.opens and check is not None:
                 state.connection = self.connection or check.lease or id(self)
-                self.context.metrics.mcp.opened(self.route.name, state.connection)
+                key_id = "" if self.identity is None else self.identity.record.id
+                self.context.metrics.mcp.opened(self.route.name, state.connection, key_id)
         Exchange.decided(self, decision)
 
     # -- the upstream -----------------------------------------------------------------------------
@@ -260,14 +261,15 @@ class McpExchange(Exchange):
     # -- the end ----------------------------------------------------------------------------------
     def abandon(self, reason: str) -> None:
         if not self.is_over:
-            self._count()
+            self._count(reason)
         Exchange.abandon(self, reason)
 
     def _end(self, steps: Steps, now: float) -> None:
         self._count()
         Exchange._end(self, steps, now)
 
-    def _count(self) -> None:
+    def _count(self, reason: str | None = None) -> None:
+        """reason: why the request was abandoned; None: it was not"""
         metrics, state = self.context.metrics.mcp, self.mcp
         route, refusal = self.route, self.refusal
         if state.connection:
@@ -284,7 +286,8 @@ class McpExchange(Exchange):
         for message in state.body.messages:
             tool = ""
             if message.method == CALL:
-                tool = message.name if message.name in tools else "other"
+                tool = message.name if message.name in tools else OTHER
+                self.context.accounting.called(self, reason, tool)
             metrics.ended(route.name, message.method or "response", tool, outcome)
 
 

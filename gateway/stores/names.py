@@ -8,6 +8,7 @@ gw:{keys}:once:DIGEST             the id of the key that was created under an id
 gw:{keys}:used                    hash of key id -> when it was last used
 gw:{keys}:reset:COUNTER           exists for a moment after a counter was reset
 gw:{keys}:workers                 sorted set of the live workers
+gw:{keys}:mcp:WORKER              the keys with MCP connections at a worker
 gw:{keys}:audit, audit:head       the audit log, and its last number and hash
 gw:{keys}:audit:foreign:…         an audit log that something else wrote to, renamed
 gw:{keys}:warnings                stream of warnings
@@ -57,6 +58,7 @@ USED: Final = KEYS_TAG + "used"
 
 RESET_PREFIX: Final = KEYS_TAG + "reset:"
 WORKERS: Final = KEYS_TAG + "workers"
+MCP_PREFIX: Final = KEYS_TAG + "mcp:"
 
 # -- audit log, warnings, admin listener -----------------------------------------------------------
 
@@ -78,6 +80,7 @@ ROLLBACK: Final = POLICIES + ":rollback"
 
 USAGE: Final = KEYS_TAG + "usage:"
 USAGE_PLANS: Final = USAGE + "plans"
+USAGE_ROUTES: Final = USAGE + "mcp"
 JOURNAL_PREFIX: Final = USAGE + "journal:"
 OPEN_JOURNALS_PREFIX: Final = USAGE + "open:"
 

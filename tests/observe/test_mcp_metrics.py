@@ -41,3 +41,20 @@ def test_connections() -> None:
         seen.append(values_of(registry)["mcp_connections"]["mcp",])
     assert seen == [(1,), (1,), (2,), (2,), (1,), (0,)]
     assert metrics._open == {}
+
+
+def test_connections_of_keys() -> None:
+    """Each connection counts for the key that opened it; without a key, for none."""
+    metrics = McpMetrics(Registry())
+    for route, connection, key_id in (
+        *(("mcp", 1, "a"), ("mcp", 1, "a"), ("mcp", 2, "b")),
+        *(("mcp", 3, "a"), ("other", 1, "b"), ("open", 9, "")),
+    ):
+        metrics.opened(route, connection, key_id)
+    assert metrics.connected() == {"a": 2, "b": 2}
+    metrics.closed("mcp", 1)
+    assert metrics.connected() == {"a": 2, "b": 2}
+    metrics.closed("mcp", 1)
+    metrics.closed("mcp", 3)
+    metrics.closed("open", 9)
+    assert metrics.connected() == {"b": 2}

@@ -230,3 +230,48 @@ def test_nothing_is_lost_or_counted_twice(steps):
             taken.update(some[1])
     assert len(table) == 0
     assert {key: n for key, n in taken.items() if key[0].startswith("key:")} == wanted
+
+
+def test_calls_of_tools_count_for_their_route(table):
+    """Beside the request that they are in: by route, tool and outcome, in their minute."""
+    for _ in range(3):
+        table.called("mcp", "search", "admitted:2xx")
+    table.called("mcp", "search", "limited:mcp/search")
+    refuse(table)
+    table.start_minute(120)
+    table.called("mcp", "other", "admitted:2xx")
+    table.close(120)
+    assert len(table) == 4
+    assert table.take() == (
+        60,
+        {
+            ("mcp:mcp", "search", "admitted:2xx"): 3,
+            ("mcp:mcp", "search", "limited:mcp/search"): 1,
+            ("key:a", "api", "refused:ip_not_allowed"): 1,
+            ("plan:free", "api", "refused:ip_not_allowed"): 1,
+        },
+        {},
+    )
+    table.close(120)
+    assert table.take() == (120, {("mcp:mcp", "other", "admitted:2xx"): 1}, {})
+    assert table.take() is None
+    assert len(table) == 0
+
+
+def test_calls_are_taken_in_chunks(table):
+    """What is left waits, and counts as what waits."""
+    for number in range(5):
+        table.called("mcp", f"tool {number}", "admitted:2xx")
+    table.close(60)
+    taken = [table.take(2) for _ in range(3)]
+    assert [len(each[1]) for each in taken] == [2, 2, 1]
+    assert len(table) == 0
+
+
+def test_new_calls_are_dropped_when_too_much_waits(metrics):
+    """Those that are counted already count on."""
+    table = UsageTable(metrics, 60, most=1)
+    for tool in ("search", "other", "search"):
+        table.called("mcp", tool, "admitted:2xx")
+    table.close(60)
+    assert table.take() == (60, {("mcp:mcp", "search", "admitted:2xx"): 2}, {})

@@ -519,3 +519,82 @@ async def test_clients_that_look_for_oauth(mcp: Started, method: str, path: str)
     if not path.startswith("/mcp"):
         body = b"{}" if method == "POST" else None
         assert (await client.wire.request(method, path, client.auth, body)).status == 200
+
+
+async def calls(mcp: Started) -> dict[tuple[str, str], int]:
+    """The calls of tools on all routes, by tool and outcome, as far as they are in the store."""
+    usage, found = mcp.gateway._store.usage, dict[tuple[str, str], int]()
+    for route in await usage.mcp_routes():
+        for bucket in await usage.read(f"mcp:{route}", "day", 0, 2**40):
+            for counted, number in bucket.counts.items():
+                found[counted] = found.get(counted, 0) + number
+    return found
+
+
+async def test_calls_of_tools_are_counted(mcp: Started) -> None:
+    """By tool and by what became of them; names that clients made up are one."""
+    client = await mcp.client()
+    for tool in ("search", "search", "search", "search", "erase", "hidden", "made-up", "<b>"):
+        await client.call(tool)
+    await client.send([request("tools/call", 1, name="other"), request("ping", 2)])
+    mcp.upstream.script = reply(500, b"")
+    await client.call("other")
+    expected = {
+        ("search", "admitted:2xx"): 3,
+        ("search", "limited:mcp/search"): 1,
+        ("erase", "refused:tool_not_permitted"): 1,
+        ("hidden", "refused:tool_unknown"): 1,
+        ("other", "admitted:2xx"): 3,
+        ("other", "failed:5xx"): 1,
+    }
+
+    async def are_written() -> bool:
+        return await calls(mcp) == expected
+
+    await eventually(are_written, "all calls are in the store")
+
+
+async def test_a_call_that_its_client_leaves_is_counted(mcp: Started) -> None:
+    """With the reason, as its request is."""
+    client = await mcp.client()
+    reached = asyncio.Event()
+
+    async def script(exchange: Exchange) -> None:
+        reached.set()
+        await exchange.ended()
+        raise ConnectionError
+
+    mcp.upstream.script = script
+    body = json.dumps(request("tools/call", name="search")).encode()
+    await client.wire.send(build_request("POST", client.path, [*client.auth, JSON], body))
+    await reached.wait()
+    await client.wire.close()
+
+    async def is_written() -> bool:
+        return await calls(mcp) == {("search", "failed:client_gone"): 1}
+
+    await eventually(is_written, "the call is in the store")
+
+
+async def test_connections_of_a_key_are_known(mcp: Started) -> None:
+    """While its streams are open, whatever their number."""
+    client = await mcp.client()
+    assert client.auth
+    key_id = client.auth[0][1].split("_")[2]
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n\r\ndata: 1\n\n"
+        )
+        await exchange.ended()
+        raise ConnectionError
+
+    mcp.upstream.script = script
+    others = [client, await mcp.another(client.auth)]
+    for number, each in enumerate(others, 1):
+        await each.wire.send(build_request("GET", each.path, [*each.auth, OLD]))
+        assert (await each.wire.read_head()).status == 200
+        assert mcp.gateway.metrics.mcp.connected() == {key_id: number}
+    for each in others:
+        await each.wire.close()
+    await eventually(lambda: not mcp.gateway.metrics.mcp.connected(), "all are closed")

@@ -93,6 +93,31 @@ class UsageStoreSuite:
         await store.add(first)
         assert await total(store, "key:a") == 7
 
+    async def test_calls_of_tools_are_counted_by_route(self, store):
+        """In all grains, beside plans; their routes are known by name, and are no plans."""
+        hostile = "<b>|,:;%\n{x}"
+        counts = {
+            ("mcp:tickets", "search", "admitted:2xx"): 3,
+            ("mcp:tickets", hostile, "limited:tickets/" + hostile): 2,
+            ("mcp:code", "other", "refused:tool_unknown"): 1,
+            ("plan:free", "tickets", "admitted:2xx"): 3,
+            of_key(): 1,
+        }
+        one, other = Writer(store, "one"), Writer(store, "other")
+        await one.add(counts)
+        await other.add({("mcp:tickets", "search", "admitted:2xx"): 4})
+        assert await store.mcp_routes() == ["code", "tickets"]
+        assert await store.plans() == ["free"]
+        for grain in GRAIN_S:
+            (bucket,) = await read(store, "mcp:tickets", grain)
+            assert bucket.counts == {
+                ("search", "admitted:2xx"): 7,
+                (hostile, "limited:tickets/" + hostile): 2,
+            }
+            assert bucket.measures == {}
+        assert await total(store, "mcp:code") == 1
+        assert await total(store, "plan:free") == 3
+
     async def test_measures_are_kept_by_route(self, store):
         """Of a key by the day, of a plan by the hour too; hours and writers add up."""
         names = ("api", "b;c=d+e~.%")

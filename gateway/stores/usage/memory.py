@@ -32,7 +32,8 @@ class MemoryUsageStore:
         self._measures: dict[Grain, dict[int, dict[str, dict[str, Measures]]]]
         self._measures = {grain: {} for grain in GRAIN_S}
         self._busiest: dict[Grain, dict[int, dict[str, int]]] = {grain: {} for grain in GRAIN_S}
-        self._plans: set[str] = set()
+        #: By the kind of subject.
+        self._named: dict[str, set[str]] = {"plan": set(), "mcp": set()}
         self._numbers: dict[str, int] = {}
 
     async def add(self, batch: UsageBatch) -> None:
@@ -42,8 +43,8 @@ class MemoryUsageStore:
         self._numbers[batch.writer] = batch.number
         for (subject, route, outcome), requests in batch.counts.items():
             kind, _, name = subject.partition(":")
-            if kind == "plan":
-                self._plans.add(name)
+            if kind in self._named:
+                self._named[kind].add(name)
             for grain in GRAIN_S:
                 bucket = self._counts[grain].setdefault(bucket_start(grain, batch.minute_s), {})
                 counts = bucket.setdefault(subject, {})
@@ -76,7 +77,11 @@ class MemoryUsageStore:
 
     async def plans(self) -> list[str]:
         """The plans with any usage, by name."""
-        return sorted(self._plans)
+        return sorted(self._named["plan"])
+
+    async def mcp_routes(self) -> list[str]:
+        """The routes with calls of tools, by name."""
+        return sorted(self._named["mcp"])
 
     async def busiest(
         self, grain: Grain, start_s: int, end_s: int, count: int

@@ -2,11 +2,12 @@
 
 gw:{keys}:usage:busiest:m:N   sorted set: the busiest keys of a minute; h and d as well
 gw:{keys}:usage:plans         set of the plans with any usage
+gw:{keys}:usage:mcp           set of the routes with calls of tools
 gw:{keys}:usage:writer:ID     number of the last batch of a worker
 
 `texts` describes the buckets, `journal` the journals. All are in the slot of the keys, and all but
-`plans` expire. Each script is one atomic step, and detects a batch or a journal that was handled
-before.
+`plans` and `mcp` expire. Each script is one atomic step, and detects a batch or a journal that was
+handled before.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from gateway.domain.usage import (
 )
 from gateway.stores.names import (
     USAGE_PLANS,
+    USAGE_ROUTES,
     busiest_name,
     journal_name,
     open_journals_name,
@@ -58,6 +60,9 @@ _ABANDONED_S: Final = 180
 _STEP: Final = 100
 _STEP_KEYS: Final = 40
 _PAUSE_S: Final = 0.01
+
+#: The place in KEYS of the set with the names of a kind of subjects, see `lua/usage_add.lua`.
+_SET_OF: Final = {"plan": 5, "mcp": 6}
 
 Arg = bytes | str | int
 
@@ -172,21 +177,21 @@ class UsageScripts:
 def _add_arguments(batch: UsageBatch) -> tuple[list[str], list[Arg]]:
     """The names and arguments that count a batch; `lua/usage_add.lua` describes them."""
     at_s = batch.minute_s
-    of_keys, of_plans = dict[Counted, journal.Value](), dict[Counted, journal.Value]()
+    of_keys, others = dict[Counted, journal.Value](), dict[Counted, journal.Value]()
     for counted, requests in batch.counts.items():
-        (of_keys if counted[0].startswith("key:") else of_plans)[counted] = requests
+        (of_keys if counted[0].startswith("key:") else others)[counted] = requests
     for (subject, route), measures in batch.measures.items():
         if measures:
-            (of_keys if subject.startswith("key:") else of_plans)[subject, route, ""] = measures
+            (of_keys if subject.startswith("key:") else others)[subject, route, ""] = measures
     label = journal.label_of(at_s, batch.writer)
     journals = journal.write_lines(of_keys.items())
-    plans = _by_subject(of_plans.items())
+    subjects = _by_subject(others.items())
     names = [usage_writer_name(batch.writer)]
     names += [busiest_name(grain, at_s // width_s) for grain, width_s in GRAIN_S.items()]
-    names.append(USAGE_PLANS)
+    names += (USAGE_PLANS, USAGE_ROUTES)
     for shard in journals:
         names += (open_journals_name(shard), journal_name(shard, label))
-    names += map(usage_name, plans)
+    names += map(usage_name, subjects)
     arguments: list[Arg] = [batch.number, _REPEAT_S, *_where(at_s)]
     arguments += [
         (at_s // width_s + 1) * width_s + BUSY_KEPT_S[grain] + _LONGER_S
@@ -198,8 +203,9 @@ def _add_arguments(batch: UsageBatch) -> tuple[list[str], list[Arg]]:
     for key_id, requests in noted.items():
         arguments += (key_id, requests)
     arguments += (len(journals), *journals.values())
-    for plan, named in plans.items():
-        arguments += (plan.partition(":")[2], *named.arguments())
+    for subject, named in subjects.items():
+        kind, _, name = subject.partition(":")
+        arguments += (_SET_OF[kind], name, *named.arguments())
     return names, arguments
 
 

@@ -27,7 +27,13 @@ from gateway.domain.usage import (
     bucket_start,
     measured_in,
 )
-from gateway.stores.names import USAGE_PLANS, busiest_name, journal_name, open_journals_name
+from gateway.stores.names import (
+    USAGE_PLANS,
+    USAGE_ROUTES,
+    busiest_name,
+    journal_name,
+    open_journals_name,
+)
 from gateway.stores.redis.errors import translated
 from gateway.stores.redis.members import read_members
 from gateway.stores.usage import journal
@@ -40,9 +46,10 @@ _Buckets = dict[int, "_Bucket"]
 #: By minute and writer.
 _Journals = dict[tuple[int, str], "_Bucket"]
 
-#: The most plans that are read (there are as many as policies have had), and the longest name.
-_MOST_PLANS: Final = 1_000
-_LONGEST_PLAN: Final = 64
+#: The most plans, or routes, that are read (there are as many as policies have had), and the
+#: longest name.
+_MOST_NAMES: Final = 1_000
+_LONGEST_NAME: Final = 64
 #: A key's id has 12 characters; its requests are a sum that a double holds exactly.
 _LONGEST_ID: Final = 12
 _REQUESTS: Final = re.compile(rb"[0-9]{1,15}")
@@ -240,9 +247,16 @@ class RedisUsageStore:
 
     async def plans(self) -> list[str]:
         """The plans with any usage, by name; if there are very many, only some."""
+        return await self._names(USAGE_PLANS)
+
+    async def mcp_routes(self) -> list[str]:
+        """The routes with calls of tools, by name; if there are very many, only some."""
+        return await self._names(USAGE_ROUTES)
+
+    async def _names(self, name: str) -> list[str]:
         async with translated():
             ask = self._redis.execute_command
-            members = await read_members(ask, USAGE_PLANS, most=_MOST_PLANS, longest=_LONGEST_PLAN)
+            members = await read_members(ask, name, most=_MOST_NAMES, longest=_LONGEST_NAME)
         return sorted(map(_text, members.found))
 
     async def busiest(
