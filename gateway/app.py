@@ -212,7 +212,8 @@ class Gateway:
         stores = None
         if self._store_address.kind == "memory":
             stores = memory_managed(
-                store.keys, store.local, store.usage, store.warnings, store.audit
+                *(store.keys, store.local, store.usage, store.warnings, store.audit),
+                connections=store.connections,
             )
         settings = replace(self.settings, store=self._store_address)
         recorder = self._recorder = PolicyRecorder(authority(*settings.listen), clock_us)

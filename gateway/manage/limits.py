@@ -35,6 +35,11 @@ class LimitNow:
         """Can it be reset? Not a concurrency limit, which counts requests in progress."""
         return not self.limit.is_leased
 
+    @property
+    def used(self) -> int:
+        """How many of the amount are in use: of a concurrency limit, how many are open now."""
+        return max(0, self.limit.amount - self.standing.remaining)
+
 
 @dataclass(frozen=True, slots=True)
 class AccountLimit:
@@ -86,6 +91,11 @@ class Limits:
         A limit with different values on some routes is returned once for each. Raises NotThere.
         """
         return await self._standing(await self._met(key_id))
+
+    async def of_connections(self, key_id: str) -> tuple[LimitNow, ...]:
+        """Those that count connections. Raises NotThere."""
+        met = await self._met(key_id)
+        return await self._standing([one for one in met if one.limit.rules.shared])
 
     async def of_account(self, name: str) -> tuple[AccountLimit, ...]:
         """Every limit of a key of this account that has no plan and no values of its own."""

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from gateway.domain.policy import Policy
 from gateway.domain.ports import (
     AuditStore,
+    ConnectionStore,
     Counters,
     KeyStore,
     PolicyStore,
@@ -19,6 +20,7 @@ from gateway.manage.audit_log import Audit
 from gateway.manage.explain import Explain
 from gateway.manage.keys import Keys
 from gateway.manage.limits import Limits
+from gateway.manage.mcp import Connections
 from gateway.manage.policies import Loaded, Policies
 from gateway.manage.policy_history import PolicyHistory
 from gateway.manage.usage_reports import (
@@ -41,6 +43,7 @@ class Management:
     history: PolicyHistory
     warnings: Warnings
     audit: Audit
+    connections: Connections
     clock_us: Callable[[], int]
 
 
@@ -52,6 +55,7 @@ def build_management(
     audit: AuditStore,
     counts: Counters,
     policies: PolicyStore,
+    connections: ConnectionStore,
     loaded: Callable[[], Loaded],
     clock_us: Callable[[], int],
     snapshot: Callable[[], Snapshot] = Snapshot,
@@ -65,15 +69,17 @@ def build_management(
     def policy() -> Policy:
         return loaded().policy
 
+    limits = Limits(keys, counts, audit, policy, clock_us)
     return Management(
         keys=Keys(keys, audit, policy, clock_us),
         accounts=Accounts(keys, audit, policy, clock_us),
         usage=UsageBook(usage, keys, clock_us, lambda: policy().plans),
-        limits=Limits(keys, counts, audit, policy, clock_us),
+        limits=limits,
         explain=Explain(keys, counts, policy, clock_us),
         policies=Policies(loaded, snapshot),
         history=PolicyHistory(policies, audit, lambda: loaded().folder),
         warnings=Warnings(warnings),
         audit=Audit(audit),
+        connections=Connections(connections, keys, limits),
         clock_us=clock_us,
     )

@@ -38,6 +38,8 @@ _MOST_DAYS: Final = 400
 _DATE: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 #: Reported plans that are not in the policies: each report takes 5 KB.
 _MOST_OTHER_PLANS: Final = 100
+#: Reported routes to MCP servers.
+_MOST_MCP_ROUTES: Final = 200
 #: The name of a key whose record cannot be read.
 UNREADABLE: Final = "(unreadable)"
 
@@ -174,6 +176,24 @@ class UsageBook:
             return Busy(key_id, "", "", "", requests)
         plan = record.plan or await account_plan(self._keys, record.account)
         return Busy(key_id, record.name, record.account, plan, requests)
+
+    async def of_tools(self, window: Window) -> dict[str, UsageReport]:
+        """Calls of MCP servers' tools by route, each with tools in the place of routes.
+
+        Of all keys and gateways. Of very many routes, only some.
+        """
+        names = (await self._usage.mcp_routes())[:_MOST_MCP_ROUTES]
+        found = await ask_each(lambda name: self._of_tools(name, window), names)
+        return {
+            name: report for name, report in zip(names, found, strict=True) if report.total.counts
+        }
+
+    async def _of_tools(self, route: str, window: Window) -> UsageReport:
+        report = self._empty(window, f"mcp:{route}")
+        span = report.start_s, report.end_s
+        buckets = await self._usage.read(f"mcp:{route}", window.grain, *span)
+        report.count(buckets, with_measures=False)
+        return report
 
     async def _report(self, subject: str, window: Window) -> UsageReport:
         report = self._empty(window, subject)

@@ -168,6 +168,7 @@ def _manage(
         audit=stores.audit,
         counts=stores.counters,
         policies=stores.policies,
+        connections=stores.connections,
         loaded=loaded,
         clock_us=stores.clock_us,
         snapshot=snapshot,

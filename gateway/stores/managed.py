@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from gateway.domain.ports import (
     AdminStore,
     AuditStore,
+    ConnectionStore,
     Counters,
     KeyStore,
     PolicyStore,
@@ -26,6 +27,8 @@ from gateway.stores.audit.memory import MemoryAuditStore
 from gateway.stores.audit.store import RedisAuditStore
 from gateway.stores.keys.store import RedisKeyStore
 from gateway.stores.limits.counters import MemoryCounters, RedisCounters
+from gateway.stores.mcp.memory import MemoryConnectionStore
+from gateway.stores.mcp.store import RedisConnectionStore
 from gateway.stores.policies.memory import MemoryPolicyStore
 from gateway.stores.policies.store import RedisPolicyStore
 from gateway.stores.redis.address import StoreAddress
@@ -54,6 +57,7 @@ class ManagedStores:
     counters: Counters
     admin: AdminStore
     policies: PolicyStore
+    connections: ConnectionStore
     clock_us: Callable[[], int]
     sync: Callable[[], Awaitable[None]]
 
@@ -88,6 +92,7 @@ async def open_managed(
             translating(counters),
             translating(RedisAdminStore(client)),
             translating(RedisPolicyStore(client)),
+            RedisConnectionStore(client.execute_command),
             clock.now_us,
             keeper.sync,
         )
@@ -100,6 +105,7 @@ def memory_managed(
     warnings: WarningStore | None = None,
     audit: AuditStore | None = None,
     policies: PolicyStore | None = None,
+    connections: ConnectionStore | None = None,
 ) -> ManagedStores:
     """The same in process, over the stores that the gateway uses."""
     return ManagedStores(
@@ -110,6 +116,7 @@ def memory_managed(
         MemoryCounters(limiter),
         MemoryAdminStore(),
         MemoryPolicyStore() if policies is None else policies,
+        MemoryConnectionStore() if connections is None else connections,
         limiter.clock_us,
         _already,
     )

@@ -9,11 +9,13 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from secrets import token_hex
 from typing import Final
 
 from gateway.domain.policy import Policy
 from gateway.domain.ports import (
     AuditStore,
+    ConnectionStore,
     KeyDirectory,
     KeyStore,
     LeaseLimiter,
@@ -38,6 +40,9 @@ from gateway.stores.keys.store import RedisKeyStore
 from gateway.stores.limits.build import build_limiter
 from gateway.stores.limits.leases import LeaseKeeper, RedisLeases, Send
 from gateway.stores.limits.membership import Membership
+from gateway.stores.mcp.memory import MemoryConnectionStore
+from gateway.stores.mcp.reporter import ConnectionReporter
+from gateway.stores.mcp.store import RedisConnectionStore
 from gateway.stores.redis.address import StoreAddress
 from gateway.stores.redis.clients import MasterClient, redis_client
 from gateway.stores.redis.clock import StoreClock
@@ -84,6 +89,7 @@ class Store:
     usage: UsageStore
     warnings: WarningStore
     audit: AuditStore
+    connections: ConnectionStore
     local: MemoryLimiter
     table: UsageTable
     warned: LimitWarnings
@@ -131,6 +137,8 @@ async def _in_memory(
     table, warned = _with_usage(stack, usage, warnings, metrics, clock_us)
     audit = MemoryAuditStore()
     _with_trimmer(stack, audit, policy, clock_us)
+    connections = MemoryConnectionStore()
+    _with_connections(stack, connections, metrics, token_hex(8))
     return Store(
         keeper,
         MemoryDirectory(keys),
@@ -141,6 +149,7 @@ async def _in_memory(
         usage=usage,
         warnings=warnings,
         audit=audit,
+        connections=connections,
         local=local,
         table=table,
         warned=warned,
@@ -187,7 +196,8 @@ async def _in_redis(
     if not status.is_up:
         log.warning("store unavailable: %s: %s", address.label, link.last_error or _NOT_YET)
     local = MemoryLimiter(clock.now_us)
-    membership = Membership(directory.send, index=worker[0], workers=worker[1])
+    worker_id = token_hex(8)
+    membership = Membership(directory.send, index=worker[0], workers=worker[1], own_id=worker_id)
     membership.start()
     stack.push_async_callback(membership.stop)
     limiter = _with_fallback(decider, local, link, membership, policy, metrics)
@@ -204,6 +214,8 @@ async def _in_redis(
         metrics,
         clock.now_us,
     )
+    connections = RedisConnectionStore(directory.ask)
+    _with_connections(stack, connections, metrics, worker_id)
     audit = translating(RedisAuditStore(client))
     if worker[0] == 0:  # one worker of each gateway is enough
         _with_trimmer(stack, audit, policy, clock.now_us)
@@ -218,6 +230,7 @@ async def _in_redis(
         usage=translating(RedisUsageStore(client)),
         warnings=translating(RedisWarningStore(client)),
         audit=audit,
+        connections=connections,
         local=local,
         table=table,
         warned=warned,
@@ -285,6 +298,15 @@ def _with_usage(
         part.start()
         stack.push_async_callback(part.stop)
     return table, warned
+
+
+def _with_connections(
+    stack: AsyncExitStack, connections: ConnectionStore, metrics: Metrics, worker_id: str
+) -> None:
+    """Start reporting which keys have MCP connections at this worker."""
+    reporter = ConnectionReporter(metrics.mcp.connected, connections, worker_id)
+    reporter.start()
+    stack.push_async_callback(reporter.stop)
 
 
 def _with_trimmer(

@@ -27,6 +27,7 @@ from gateway.stores.admin import MemoryAdminStore
 from gateway.stores.audit.memory import MemoryAuditStore
 from gateway.stores.keys.memory import MemoryKeyStore
 from gateway.stores.limits.counters import MemoryCounters
+from gateway.stores.mcp.memory import MemoryConnectionStore
 from gateway.stores.policies.memory import MemoryPolicyStore
 from gateway.stores.usage.memory import MemoryUsageStore
 from gateway.stores.warnings.memory import MemoryWarningStore
@@ -89,6 +90,7 @@ class AdminScene:
         self.warnings = MemoryWarningStore()
         self.audit = MemoryAuditStore()
         self.policies = MemoryPolicyStore()
+        self.connections = MemoryConnectionStore()
         self.limiter = MemoryLimiter(clock_us)
         self.management: Management = build_management(
             keys=self.keys,  # type: ignore[arg-type]
@@ -97,6 +99,7 @@ class AdminScene:
             audit=self.audit,
             counts=MemoryCounters(self.limiter),
             policies=self.policies,
+            connections=self.connections,
             loaded=lambda: self.loaded,
             clock_us=clock_us,
         )

@@ -117,14 +117,14 @@ class Membership:
 
     def _reported(self, reply: Any) -> None:
         assert self._loop is not None
-        ids = _ids_in(reply)
+        ids = read_ids(reply)
         if self._id in ids:
             self.update(ids, self._loop.time())
         else:
             self.update_failed()
 
 
-def _ids_in(reply: Any) -> list[str]:
+def read_ids(reply: Any) -> list[str]:
     """The worker ids in a reply."""
     members = reply if isinstance(reply, list) else []
     return [one.decode() for one in members if isinstance(one, bytes) and _is_id(one)]

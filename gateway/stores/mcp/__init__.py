@@ -1,0 +1,1 @@
+"""Which keys have MCP connections open, as workers report it."""
