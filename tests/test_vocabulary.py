@@ -115,6 +115,8 @@ OTHERS: Final = {
         *("from", "to", "statuses", "1xx", "2xx", "3xx", "4xx", "5xx", "measures"),
         *("bytes_in", "bytes_out", "latency_ms", "p50", "p95", "p99", "account", "keys", "route"),
     },
+    "calls of a tool": {"route", "tool", "calls", "totals", "groups"},
+    "a key with connections": {"id", "reported", "limits", "open", "limit", "routes"},
     "a warning": {"id", "time", "key_id", "plan", "limit", "level"},
     "policies": {
         *("hash", "loaded", "folder", "files", "environment", "on_store_failure", "plans"),

@@ -52,6 +52,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "gateway.cli.usage_report:usage",
         "Show requests, latencies and bytes by route, account or key.",
     ),
+    "mcp": ("gateway.cli.mcp:mcp", "Show open MCP connections and calls of tools."),
     "warnings": ("gateway.cli.warnings:warnings", "List keys that came close to a limit."),
     "audit": ("gateway.cli.audit:audit", "Show who changed what; verify the audit log."),
 }

@@ -32,6 +32,8 @@ PAGES = {
     "/console/accounts/nobody-yet": "",
     "/console/policies": "",
     "/console/policies/{policy}": "",
+    "/console/mcp": "",
+    "/console/mcp?window=1h": "",
     "/console/warnings": "",
     "/console/audit": "",
     "/console/audit?verify=now": "",

@@ -110,6 +110,7 @@ class Console:
             audit=self.stores.audit,
             counts=self.stores.counters,
             policies=self.stores.policies,
+            connections=self.stores.connections,
             loaded=lambda: self.loaded,
             clock_us=now_us,
             snapshot=self.metrics.snapshot,
@@ -205,6 +206,7 @@ async def fill(console: Console) -> dict[str, KeyRecord]:
     await _record(console)
     shares = {"Acme storefront": 90, "Acme nightly import": 40, "Trial of Initech": 12}
     await _use(console, {made[name].id: share for name, share in shares.items()}, chance)
+    await _use_mcp(console, {made["Acme storefront"].id: 3, made["Trial of Initech"].id: 1})
     await console.keys.touch((made[name].id for name in shares), now_us() - 150_000_000)
     for number, made_now in enumerate(made.values()):
         record = await console.keys.get(made_now.id)
@@ -262,6 +264,24 @@ async def _use(console: Console, shares: Mapping[str, int], chance: random.Rando
         await console.stores.usage.add(
             UsageBatch("w", number + 1, (minute - back) * 60, counts, measures)
         )
+
+
+async def _use_mcp(console: Console, connected: Mapping[str, int]) -> None:
+    """Open connections, and calls of tools in the last day."""
+    await console.stores.connections.report("w", connected)
+    parts = {
+        ("search_code", "admitted:2xx"): 41,
+        ("search_code", "limited:mcp/search_code"): 6,
+        ("delete_ticket", "admitted:2xx"): 3,
+        ("delete_ticket", "refused:tool_not_permitted"): 9,
+        ("debug_dump", "refused:tool_unknown"): 1,
+        ("a.tool/with-a-very-long-name-that-no-table-cell-can-break-" * 2, "failed:5xx"): 2,
+        ("other", "admitted:2xx"): 17,
+    }
+    minute = now_us() // 60_000_000
+    for number, back in enumerate(range(1440, -1, -90), 1):
+        counts = {("mcp:mcp", *part): calls + back % 7 for part, calls in parts.items()}
+        await console.stores.usage.add(UsageBatch("tools", number, (minute - back) * 60, counts))
 
 
 async def _scrape(_accept: str) -> tuple[bytes, str]:

@@ -14,6 +14,7 @@ _TAGS: Final = {
     "keys": "API keys: create, list, change, rotate, suspend, revoke.",
     "accounts": "Accounts of keys: plan, enabled services, limit overrides.",
     "usage": "Requests by time, outcome and route; warnings of limits.",
+    "mcp": "MCP servers: calls of tools, and open connections.",
     "policies": "The loaded policies, and what they mean for a request.",
     "audit": "Who changed what, when.",
     "document": "This document.",

@@ -35,7 +35,7 @@ LIMIT_NAME: Final = _in_path(
     "name",
     LIMIT_PATTERN,
     "search",
-    "A limit's name, as in the key's limits; a slash in it is %2F.",
+    "A limit's name, as in the key's limits: search, or mcp%2Fsearch_code of a tool.",
 )
 COUNT: Final = Parameter("count", "query", {**_COUNT, "default": 50}, "How many, up to 200.")
 BUSIEST_COUNT: Final = Parameter(
@@ -52,8 +52,8 @@ _DATE: Final = {
     "pattern": "^[0-9]{4}-[0-9]{2}-[0-9]{2}$",
     "example": "2026-07-01",
 }
-#: The parameters of usage, which `usage_operations` reads.
-SPAN: Final = (
+#: A span of time, which `usage_reports.read_span` reads.
+WINDOW_OR_DATES: Final = (
     Parameter(
         "window",
         "query",
@@ -72,6 +72,10 @@ SPAN: Final = (
         _DATE,
         "The day after the last one in UTC, such as 2026-08-01. Default: tomorrow.",
     ),
+)
+#: The parameters of usage, which `usage_operations` reads.
+SPAN: Final = (
+    *WINDOW_OR_DATES,
     Parameter(
         "format",
         "query",

@@ -13,6 +13,7 @@ from gateway.admin.api import (
     account_operations,
     audit_operations,
     key_operations,
+    mcp_operations,
     policy_operations,
     usage_operations,
 )
@@ -29,6 +30,7 @@ OPERATIONS: Final = (
     *key_operations.OPERATIONS,
     *account_operations.OPERATIONS,
     *usage_operations.OPERATIONS,
+    *mcp_operations.OPERATIONS,
     *policy_operations.OPERATIONS,
     *audit_operations.OPERATIONS,
     Operation(

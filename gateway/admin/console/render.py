@@ -11,6 +11,7 @@ from gateway.admin.console import assets, charts, wording
 from gateway.admin.console.forms import has_limit_overrides
 from gateway.admin.context import MANAGEMENT, SESSION
 from gateway.domain.usage import STATUS_CLASSES
+from gateway.manage.mcp import has_mcp
 from gateway.manage.views import rate_words, status_words
 from gateway.manage.words import bytes_words, seconds_words
 
@@ -55,13 +56,15 @@ def page(
 ) -> web.Response:
     """The answer that shows a template.
 
-    Every template also has `session` (None at the sign-in), `path`, `now_us`, and `done`: the
-    message about the change made on the previous page.
+    Every template also has `session` (None at the sign-in), `path`, `now_us`, `has_mcp`: there are
+    routes to MCP servers, and `done`: the message about the change made on the previous page.
     """
+    management = request.app.get(MANAGEMENT)
     shown = _templates.get_template(f"{template}.html").render(
         session=request.get(SESSION),
         path=request.path,
         now_us=now_us(request),
+        has_mcp=management is not None and has_mcp(management.policies.loaded().policy),
         done=wording.DONE.get(request.query.get("done", "")),
         **values,
     )

@@ -10,6 +10,7 @@ from gateway.admin.console import (
     audit_page,
     key_forms,
     key_pages,
+    mcp_page,
     overview_page,
     policies_page,
     policy_version_page,
@@ -56,6 +57,7 @@ def add_console(app: web.Application) -> None:
             web.get("/console/policies", policies_page.show),
             web.post("/console/policies", policies_page.explain),
             web.get("/console/policies/{policy:[0-9a-f]{16}}", policy_version_page.show),
+            web.get("/console/mcp", mcp_page.show),
             web.get("/console/warnings", warnings_page.show),
             web.get("/console/audit", audit_page.show),
         ]

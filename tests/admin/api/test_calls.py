@@ -20,8 +20,10 @@ from gateway.domain.policy_files import hash_of
 from gateway.domain.policy_history import PolicyLoad
 from gateway.domain.ports import UsageBatch
 from gateway.domain.usage import Counted, Measured, Measures
+from gateway.manage.policies import Loaded
 from gateway.policies.load import load
 from tests.kit.admin import AdminScene, Answer
+from tests.kit.policies import write_policies
 from tests.suites.warnings import warning
 
 NOBODY = "zzzzzzzzzzzz"
@@ -610,3 +612,94 @@ async def test_an_actors_name_is_checked(call: Caller, name: str) -> None:
     assert answer.status == 422
     assert answer.json["faults"][0]["path"] == "X-Admin-Actor"
     assert await call.events() == []
+
+
+# -- MCP servers -----------------------------------------------------------------------------------
+MCP_ROUTES = """
+routes:
+  mcp:
+    match: "* /mcp/**"
+    upstream: api
+    plan_limits: false
+    mcp: {tools: {search: {rate: 3/minute}, "*": allow}}
+    limits:
+      - {name: sessions, concurrency: 5, of: connections}
+      - {name: control, rate: 600/minute, of: messages}
+  api: {match: "* /**", upstream: api}
+"""
+
+
+def use_mcp(call: Caller, folder: Path) -> None:
+    """Load a policy with a route to an MCP server."""
+    policies = write_policies(folder / "mcp", "http://127.0.0.1:9", routes=MCP_ROUTES)
+    call.scene.loaded = Loaded(load(policies), call.scene.loaded.at_us, policies)
+
+
+async def test_calls_of_tools_are_listed(call: Caller) -> None:
+    """By route and tool, in a window or between dates."""
+    assert (await call("GET", "/mcp/tools")).json == {"items": [], "next": None}
+    await call.scene.count(
+        {
+            ("mcp:mcp", "search", "admitted:2xx"): 3,
+            ("mcp:mcp", "search", "limited:mcp/search"): 2,
+            ("mcp:mcp", "other", "refused:tool_unknown"): 1,
+        }
+    )
+    today = datetime.now(UTC).strftime("%Y-%m-%d")
+    for query in ("", "?window=1h", "?window=30d", f"?from={today}"):
+        found = (await call("GET", f"/mcp/tools{query}")).json["items"]
+        assert [(one["route"], one["tool"], one["calls"]) for one in found] == [
+            ("mcp", "search", 5),
+            ("mcp", "other", 1),
+        ]
+    assert found[0]["totals"] == {"admitted": 3, "limited:mcp/search": 2}
+    assert found[1]["groups"] == {"admitted": 0, "limited": 0, "refused": 1, "failed": 0}
+    for query in ("window=2h", "window=1h&from=2026-07-01", "to=2026-07-01", "from=yesterday"):
+        await call("GET", f"/mcp/tools?{query}", status=422)
+
+
+async def test_open_connections_are_listed(call: Caller, tmp_path: Path) -> None:
+    """Of the keys that have the most, or of one key; its limits show how many it may have."""
+    use_mcp(call, tmp_path)
+    key = await made(call)
+    assert (await call("GET", "/mcp/connections")).json == {"items": [], "next": None}
+    await call.scene.connections.report("a", {key["id"]: 2, NOBODY: 1})
+    limits = await call.scene.management.limits._met(key["id"])
+    held = next(one for one in limits if one.limit.name == "sessions")
+    for lease in (1, 2):
+        check = Check((held.limit,), (held.counter,)).leased(lease)
+        assert call.scene.limiter.decide_now(check).allowed
+    found = (await call("GET", "/mcp/connections")).json["items"]
+    assert [(one["id"], one["name"], one["reported"]) for one in found] == [
+        (key["id"], "test", 2),
+        (NOBODY, None, 1),
+    ]
+    sessions = {
+        **{"name": "sessions", "routes": ["mcp"], "per": "key", "mode": "enforce"},
+        **{"open": 2, "limit": 5},
+    }
+    assert [one["limits"] for one in found] == [[sessions], []]
+    assert len((await call("GET", "/mcp/connections?count=1")).json["items"]) == 1
+    other = await made(call)
+    (one,) = (await call("GET", f"/mcp/connections?key_id={other['id']}")).json["items"]
+    assert (one["reported"], one["limits"][0]["open"]) == (0, 0)
+    await call("GET", f"/mcp/connections?key_id={NOBODY}", status=404)
+    for query in ("count=0", "count=101", "key_id=nobody"):
+        await call("GET", f"/mcp/connections?{query}", status=422)
+
+
+async def test_limits_of_mcp_routes(call: Caller, tmp_path: Path) -> None:
+    """What each limit counts is shown; that of a tool can be reset, with its slash encoded."""
+    use_mcp(call, tmp_path)
+    key = await made(call)
+    path = f"/keys/{key['id']}/limits"
+    shown = {one["name"]: one for one in (await call("GET", path)).json["items"]}
+    assert {name: (one["kind"], one["of"]) for name, one in shown.items()} == {
+        "plan": ("rate", "requests"),
+        "sessions": ("concurrency", "connections"),
+        "control": ("rate", "messages"),
+        "mcp/search": ("rate", "requests"),
+    }
+    await call("POST", f"{path}/mcp%2Fsearch/reset", status=204)
+    assert (await call.events())[-1][0] == "limit.reset"
+    await call("POST", f"{path}/sessions/reset", status=409)

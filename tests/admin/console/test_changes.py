@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from gateway.domain import key_format
 from gateway.domain.keys import KeyRecord
+from gateway.domain.limits import Check
+from gateway.policies.load import load
 from tests.kit.console import ANNA, Answer, Browser, Console, now_us
+from tests.kit.policies import write_policies
 
 NEW = {"name": "ci", "plan": "free", "environment": "production", "once": "a-word"}
 
@@ -398,3 +402,26 @@ async def test_an_expired_key_can_be_edited(console: Console, anna: Browser) -> 
     answer = await anna.post(f"/console/keys/{record.id}/edit", fields)
     assert answer.status == 200
     assert await stored(console, record) == replace(past, name="renamed")
+
+
+async def test_the_limit_of_a_tool_is_reset(
+    console: Console, anna: Browser, tmp_path: Path
+) -> None:
+    """By its button: its name has a slash."""
+    routes = """
+    routes:
+      mcp: {match: "* /mcp/**", upstream: api, mcp: {tools: {a/search: {rate: 3/minute}}}}
+    """
+    policy = load(write_policies(tmp_path, "http://127.0.0.1:9", routes=routes))
+    console.loaded = replace(console.loaded, policy=policy)
+    record = await console.key("agent")
+    (met,) = [
+        one for one in await console.management.limits._met(record.id) if "/" in one.limit.name
+    ]
+    for _ in range(3):
+        console.limiter.decide_now(Check((met.limit,), (met.counter,)))
+    page = (await anna.get(f"/console/keys/{record.id}")).text
+    found = re.search(r'action="([^"]+search/reset)"', page)
+    assert found is not None
+    assert (await anna.post(found[1], {})).path.endswith("?done=reset")
+    assert console.limiter.decide_now(Check((met.limit,), (met.counter,))).allowed

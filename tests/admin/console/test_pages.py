@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import re
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from gateway.admin.console.overview_page import PlanShare, failures, plan_shares
 from gateway.domain import latency
 from gateway.domain.audit import Event, Trim, write_trim
 from gateway.domain.latency import quantile
+from gateway.domain.limits import Check
 from gateway.domain.policy_files import hash_of
 from gateway.domain.policy_history import PolicyLoad
 from gateway.domain.ports import StoreDown, UsageBatch
@@ -596,3 +598,115 @@ async def test_statuses_latencies_and_bytes_are_shown(console: Console, anna: Br
     assert "1 of 4 requests were answered with a 5xx: <strong>25.0 %</strong>" in shown
     slowest = shown[shown.index("Slowest routes") : shown.index("Busiest routes")]
     assert slowest.index(">report<") < slowest.index(">search<")
+
+
+# -- MCP servers -----------------------------------------------------------------------------------
+
+MCP_ROUTES = """
+routes:
+  mcp:
+    match: "* /mcp/**"
+    upstream: api
+    plan_limits: false
+    mcp: {tools: {search: {rate: 3/minute}, "*": allow}}
+    limits:
+      - {name: sessions, concurrency: 5, of: connections}
+      - {name: shared, concurrency: 50, of: connections, per: account}
+  api: {match: "* /**", upstream: api}
+"""
+
+
+@pytest.fixture
+def with_mcp(console: Console, tmp_path: Path) -> Console:
+    """The console of a gateway with a route to an MCP server."""
+    folder = write_policies(tmp_path / "mcp", "http://127.0.0.1:9", routes=MCP_ROUTES)
+    console.loaded = replace(console.loaded, policy=load(folder), folder=folder)
+    return console
+
+
+async def hold(console: Console, key_id: str, leases: int) -> None:
+    """Open connections with a key."""
+    for met in await console.management.limits._met(key_id):
+        for lease in range(1, leases + 1) if met.limit.rules.shared else ():
+            check = Check((met.limit,), (met.counter,)).leased(lease)
+            assert console.limiter.decide_now(check).allowed
+
+
+async def test_open_connections_and_calls_are_shown(with_mcp: Console, anna: Browser) -> None:
+    """Of how many each key may have; and by tool, with the reasons of refusals."""
+    record = await with_mcp.key("Storefront", account="acme")
+    other = await with_mcp.key("Idle")
+    await hold(with_mcp, record.id, 2)
+    await with_mcp.stores.connections.report("w", {record.id: 2, other.id: 1, "z" * 12: 1})
+    await count(
+        with_mcp,
+        {
+            ("mcp:mcp", "search", "admitted:2xx"): 1_500,
+            ("mcp:mcp", "search", "limited:mcp/search"): 20,
+            ("mcp:mcp", "search", "refused:tool_not_permitted"): 3,
+            ("mcp:mcp", "other", "admitted:4xx"): 1,
+        },
+    )
+    text = text_of((await anna.get("/console/mcp")).text)
+    assert "Storefront 2 of 5 sessions 2 of 50 shared, per account acme free" in text
+    assert "Idle 0 of 5 sessions 0 of 50 shared, per account its own free" in text
+    assert f"{'z' * 12} 1 no limit" in text
+    assert "search mcp 1,523 1,500 20 3 0" in text
+    assert "limited by mcp/search 20 refused: tool not permitted 3" in text
+    assert "other mcp 1 1 0 0 0 -" in text
+    assert "No route has" not in text
+    key = text_of((await anna.get(f"/console/keys/{record.id}")).text)
+    assert "sessions 2 of 5 connections open, per key" in key
+
+
+async def test_mcp_without_traffic(with_mcp: Console, anna: Browser) -> None:
+    """It says so, and is in the navigation."""
+    page = (await anna.get("/console/mcp")).text
+    assert "No key has a connection open." in page
+    assert "No tool was called in this window." in page
+    assert '<a href="/console/mcp" aria-current="page">MCP</a>' in page
+
+
+async def test_mcp_without_a_route(console: Console, anna: Browser, tmp_path: Path) -> None:
+    """The page says how to begin, and what was called before; no other page links to it."""
+    plain = 'routes: {api: {match: "* /**", upstream: api}}'
+    policy = load(write_policies(tmp_path / "plain", "http://127.0.0.1:9", routes=plain))
+    console.loaded = replace(console.loaded, policy=policy)
+    page = (await anna.get("/console/mcp")).text
+    assert "No route has an <code>mcp</code> section." in page
+    assert "Open connections" not in page
+    assert '"/console/mcp"' not in (await anna.get("/console")).text
+    example = re.search(r"(?s)<pre[^>]*><code>(.*?)</code>", page)
+    assert example is not None
+    lines = html.unescape(example[1]).replace("upstream: tools", "upstream: api")
+    routes = "routes:\n" + "".join(f"  {line}\n" for line in lines.splitlines())
+    assert (
+        load(write_policies(tmp_path / "begun", "http://127.0.0.1:9", routes=routes))
+        .routes["mcp"]
+        .mcp
+    )
+    await count(console, {("mcp:mcp", "search", "admitted:2xx"): 1})
+    page = (await anna.get("/console/mcp")).text
+    assert "No route has" in page
+    assert "search mcp 1 1 0 0 0 -" in text_of(page)
+
+
+async def test_hostile_names_of_tools_are_escaped(with_mcp: Console, anna: Browser) -> None:
+    """Others may write to the store: routes, tools, outcomes and ids are texts."""
+    await with_mcp.stores.connections.report("w", {HOSTILE: 1})
+    await count(with_mcp, {(f"mcp:{HOSTILE}", HOSTILE, f"limited:{HOSTILE}"): 1})
+    page = (await anna.get("/console/mcp")).text
+    assert "<script>alert" not in page
+    assert page.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 4
+    assert re.search(r'href="/console/keys/%3Cscript%3E', page)
+
+
+async def test_many_keys_with_connections(with_mcp: Console, anna: Browser) -> None:
+    """Those with the most are listed, and how many there are."""
+    await with_mcp.stores.connections.report(
+        "w", {f"{number:012}": number for number in range(1, 31)}
+    )
+    page = (await anna.get("/console/mcp")).text
+    assert "The 20 keys with the most connections, of 30." in page
+    assert "000000000030" in page
+    assert "000000000010" not in page
