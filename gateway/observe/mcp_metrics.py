@@ -47,6 +47,8 @@ class McpMetrics:
         )
         #: The number of exchanges of each connection, and the id of the key that opened it.
         self._open: dict[tuple[str, int], tuple[int, str]] = {}
+        #: How many connections each key has open, by its id.
+        self.connected: Counter[str] = Counter()
 
     def ended(self, route: str, method: str, tool: str, outcome: Outcome) -> None:
         """A message was answered. tool: that a policy names, "other", or "" if none is called"""
@@ -66,6 +68,8 @@ class McpMetrics:
         self._open[route, connection] = exchanges + 1, opener
         if not exchanges:
             self._connections[(route,)] += 1
+            if opener:
+                self.connected[opener] += 1
 
     def closed(self, route: str, connection: int) -> None:
         """It has ended."""
@@ -76,10 +80,10 @@ class McpMetrics:
         del self._open[route, connection]
         if (route,) in self._connections:  # else the route left the policy
             self._connections[(route,)] -= 1
-
-    def connected(self) -> Counter[str]:
-        """How many connections each key has open, by its id."""
-        return Counter(opener for _, opener in self._open.values() if opener)
+        if opener:
+            self.connected[opener] -= 1
+            if not self.connected[opener]:
+                del self.connected[opener]
 
     def drop_series(self, routes: Collection[str]) -> None:
         """Drop the series of routes that left the policy."""

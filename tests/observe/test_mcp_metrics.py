@@ -51,10 +51,10 @@ def test_connections_of_keys() -> None:
         *(("mcp", 3, "a"), ("other", 1, "b"), ("open", 9, "")),
     ):
         metrics.opened(route, connection, key_id)
-    assert metrics.connected() == {"a": 2, "b": 2}
+    assert metrics.connected == {"a": 2, "b": 2}
     metrics.closed("mcp", 1)
-    assert metrics.connected() == {"a": 2, "b": 2}
+    assert metrics.connected == {"a": 2, "b": 2}
     metrics.closed("mcp", 1)
     metrics.closed("mcp", 3)
     metrics.closed("open", 9)
-    assert metrics.connected() == {"b": 2}
+    assert metrics.connected == {"b": 2}

@@ -594,7 +594,7 @@ async def test_connections_of_a_key_are_known(mcp: Started) -> None:
     for number, each in enumerate(others, 1):
         await each.wire.send(build_request("GET", each.path, [*each.auth, OLD]))
         assert (await each.wire.read_head()).status == 200
-        assert mcp.gateway.metrics.mcp.connected() == {key_id: number}
+        assert mcp.gateway.metrics.mcp.connected == {key_id: number}
     for each in others:
         await each.wire.close()
-    await eventually(lambda: not mcp.gateway.metrics.mcp.connected(), "all are closed")
+    await eventually(lambda: not mcp.gateway.metrics.mcp.connected, "all are closed")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
 
@@ -24,13 +23,11 @@ STOP_TIMEOUT_S: Final = 0.5
 class ConnectionReporter:
     """Reports between `start` and `stop`.
 
-    connected: returns how many connections each key has open at this worker, by its id
+    connected: how many connections each key has open at this worker, by its id
     worker:    the worker's id
     """
 
-    def __init__(
-        self, connected: Callable[[], Counter[str]], store: ConnectionStore, worker: str
-    ) -> None:
+    def __init__(self, connected: Counter[str], store: ConnectionStore, worker: str) -> None:
         self._connected = connected
         self._store = store
         self._worker = worker
@@ -51,7 +48,7 @@ class ConnectionReporter:
 
     async def report(self) -> None:
         """Report now, if there are connections or there were at the last report."""
-        connected = dict(self._connected().most_common(MOST_KEYS))
+        connected = dict(self._connected.most_common(MOST_KEYS))
         if connected or self._has_reported:
             with suppress(StoreDown):
                 await self._store.report(self._worker, connected)

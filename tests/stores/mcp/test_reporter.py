@@ -37,9 +37,10 @@ def store() -> Store:
 async def test_what_is_reported(store: Store) -> None:
     """The connections now; their end once, and then nothing: an idle worker writes nothing."""
     connected = Counter[str]()
-    reporter = ConnectionReporter(lambda: connected, store, "a")
+    reporter = ConnectionReporter(connected, store, "a")
     for now in ({}, {"x": 2}, {"x": 2, "y": 1}, {}, {}):
-        connected = Counter(now)
+        connected.clear()
+        connected.update(now)
         await reporter.report()
     assert store.written == [{"x": 2}, {"x": 2, "y": 1}, {}]
 
@@ -47,7 +48,7 @@ async def test_what_is_reported(store: Store) -> None:
 async def test_a_report_is_bounded(store: Store) -> None:
     """The keys with the most connections are in it."""
     connected = Counter({f"key{number}": number for number in range(1, 1_001)})
-    await ConnectionReporter(lambda: connected, store, "a").report()
+    await ConnectionReporter(connected, store, "a").report()
     assert len(store.written[0]) == MOST_KEYS
     assert min(store.written[0].values()) == 1_001 - MOST_KEYS
 
@@ -55,15 +56,15 @@ async def test_a_report_is_bounded(store: Store) -> None:
 async def test_an_outage(store: Store) -> None:
     """Nothing is kept for later: the next report has what is open then."""
     connected = Counter({"x": 2})
-    reporter = ConnectionReporter(lambda: connected, store, "a")
+    reporter = ConnectionReporter(connected, store, "a")
     store.is_down = True
     await reporter.report()
     store.is_down = False
-    connected = Counter({"x": 1})
+    connected["x"] = 1
     await reporter.report()
     assert store.written == [{"x": 1}]
     store.is_down = True
-    connected = Counter()
+    connected.clear()
     await reporter.report()
     store.is_down = False
     await reporter.report()
@@ -74,13 +75,13 @@ async def test_in_the_background(store: Store, monkeypatch: pytest.MonkeyPatch) 
     """Repeatedly until it stops, which withdraws the last report, also in an outage."""
     monkeypatch.setattr(module, "EVERY_S", 0.01)
     connected = Counter({"x": 2})
-    reporter = ConnectionReporter(lambda: connected, store, "a")
+    reporter = ConnectionReporter(connected, store, "a")
     reporter.start()
     await eventually(lambda: len(store.written) > 2, "it is reported again")
     await reporter.stop()
     assert await store.connected() == {}
     count = len(store.written)
-    reporter = ConnectionReporter(lambda: connected, store, "b")
+    reporter = ConnectionReporter(connected, store, "b")
     reporter.start()
     await eventually(lambda: len(store.written) > count, "another one reports")
     store.is_down = True
