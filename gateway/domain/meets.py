@@ -114,19 +114,25 @@ def all_limits(
 def reachable(
     met: Iterable[tuple[RouteLimit, ...]], record: KeyRecord, account: Account
 ) -> list[RouteLimit]:
-    """The entries of `all_limits` that this key can reach, each on the first route it may use."""
+    """The entries of `all_limits` that this key can reach, each on the first route it may use.
+
+    Those of tools, ROUTE/TOOL, only if it has the tool's permission.
+    """
     # Hundreds of routes have only a few different access rules.
     may_use: dict[object, bool] = {}
 
-    def is_open(route: Route | None) -> bool:
+    def is_open(route: Route | None, limit: Limit) -> bool:
         if route is None:
             return True
+        _, slash, tool = limit.name.partition("/")
+        if slash and route.mcp is not None and not route.mcp.tool(tool).is_permitted(record):
+            return False
         rules = route.scopes, route.permission, route.service
         if rules not in may_use:
             may_use[rules] = access_refusal(route, record, account) is None
         return may_use[rules]
 
-    first = (next((one for one in each if is_open(one[0])), None) for each in met)
+    first = (next((one for one in each if is_open(*one)), None) for each in met)
     return [one for one in first if one is not None]
 
 

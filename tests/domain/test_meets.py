@@ -246,7 +246,8 @@ def test_limits_of_tools(tmp_path: Path) -> None:
     """A call meets the one of its tool: those of all tools can be met, with the key's values."""
     routes = (
         'routes:\n  mcp: {match: "* /mcp", upstream: api, rate: 9/minute,\n'
-        "        mcp: {tools: {a/b: {rate: 5/minute}, c: {rate: 6/minute}, d: allow}}}\n"
+        "        mcp: {tools: {a/b: {rate: 5/minute}, c: {rate: 6/minute}, d: allow,\n"
+        "        e: {permission: 't:e', rate: 1/minute}}}}\n"
     )
     plans = "plans:\n  free: {rate: 60/minute, routes: {mcp/c: 7/minute}}\n"
     policy = load(write_policies(tmp_path, "http://127.0.0.1:9", routes=routes, plans=plans))
@@ -257,6 +258,7 @@ def test_limits_of_tools(tmp_path: Path) -> None:
         ("mcp", "mcp/a/b", 8),
         ("mcp", "mcp/c", 7),
     ]
+    assert ("mcp", "mcp/e", 1) in limits_met(policy, permissions={"t": ("e",)})
     route = policy.routes["mcp"]
     assert [limit.name for limit in limits_for(policy.plans["free"], route, own)] == ["plan", "mcp"]
 
