@@ -21,6 +21,7 @@ TESTED_ELSEWHERE = {
     "admin/api/key_operations.py": "admin/api/test_calls.py",
     "admin/api/key_schemas.py": "admin/api/test_document.py",
     "admin/api/mcp_operations.py": "admin/api/test_calls.py",
+    "admin/api/mcp_schemas.py": "admin/api/test_document.py",
     "admin/api/openapi.py": "admin/api/test_document.py",
     "admin/api/operations.py": "admin/api/test_document.py",
     "admin/api/parameters.py": "admin/api/test_document.py",

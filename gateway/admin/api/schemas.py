@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from gateway.admin.api.key_schemas import ACCOUNT_SCHEMAS, KEY_SCHEMAS
+from gateway.admin.api.mcp_schemas import MCP_SCHEMAS
 from gateway.admin.api.schema_parts import (
     COUNT,
     EXAMPLE_ID,
@@ -104,56 +105,6 @@ _USAGE_SCHEMAS: Final = {
         }
     ),
     "BusyKeyList": list_of("BusyKey"),
-    "ToolCalls": answered(
-        {
-            "route": {**TEXT, "examples": ["mcp"]},
-            "tool": {
-                **TEXT,
-                "description": "other: tools that the policies do not name.",
-                "examples": ["search_code"],
-            },
-            "calls": {"type": "integer", "minimum": 1, "description": "All calls."},
-            "totals": {
-                **OUTCOMES,
-                "description": "Calls by outcome: admitted, limited:LIMIT, refused:REASON, "
-                "failed:REASON.",
-            },
-            "groups": answered(dict.fromkeys(GROUPS, COUNT), description="Calls by group."),
-        }
-    ),
-    "ToolCallsList": list_of("ToolCalls"),
-    "ConnectedKey": answered(
-        {
-            "id": {**TEXT, "examples": [EXAMPLE_ID]},
-            "name": {
-                **MAYBE_TEXT,
-                "description": "null, as account and plan, if the key no longer exists; "
-                "'(unreadable)' if its record cannot be read.",
-            },
-            "account": MAYBE_TEXT,
-            "plan": {**MAYBE_TEXT, "description": "Its own plan or its account's; null: none."},
-            "reported": {
-                **COUNT,
-                "description": "Its open connections as workers have reported them, up to some "
-                "seconds ago. One that is used at two workers counts twice.",
-            },
-            "limits": {
-                "type": "array",
-                "description": "Its limits of connections, as they are now.",
-                "items": answered(
-                    {
-                        "name": {**TEXT, "examples": ["mcp-connections"]},
-                        "routes": TEXTS,
-                        "per": {"enum": ["key", "account"]},
-                        "mode": {"enum": ["enforce", "shadow"]},
-                        "open": {**COUNT, "description": "Over all workers and gateways."},
-                        "limit": {"type": "integer", "minimum": 1, "examples": [5]},
-                    }
-                ),
-            },
-        }
-    ),
-    "ConnectedKeyList": list_of("ConnectedKey"),
     "LimitWarning": answered(
         {
             "id": {**TEXT, "examples": ["1800000000000-0"]},
@@ -416,6 +367,7 @@ SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
     **KEY_SCHEMAS,
     **ACCOUNT_SCHEMAS,
     **_USAGE_SCHEMAS,
+    **MCP_SCHEMAS,
     **_POLICY_SCHEMAS,
     **_AUDIT_SCHEMAS,
     **_ERROR_SCHEMAS,
