@@ -22,7 +22,7 @@ _Object = tuple[tuple[str, Any], ...]
 #: Characters that a key can have by an escape. A parser that holds texts as C strings cuts the key
 #: off at NUL; others drop lone surrogates, control or invisible characters, or cut it off there.
 #: Go's encoding/json ignores case, also of the Kelvin sign and the long s, as `casefold` does.
-_ODD: Final = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2060\ufeff\ufffd-\uffff\ud800-\udfff]")
+ODD: Final = re.compile("[\x00-\x1f\x7f-\x9f\u200b-\u200f\u2060\ufeff\ufffd-\uffff\ud800-\udfff]")
 
 
 #: What an object becomes that is not looked into.
@@ -88,12 +88,12 @@ def _member(pairs: _Object, name: str) -> tuple[Any] | str:
     """The value of a key; or why there is none."""
     folded = _fold(name)
     # Looking at each key takes long. Where its text is in one of them only, no other is like it.
-    everything = _ODD.sub("", _fold(_BETWEEN.join([key for key, _ in pairs])))
+    everything = ODD.sub("", _fold(_BETWEEN.join([key for key, _ in pairs])))
     if everything.count(folded) == 1 and name in (values := dict(pairs)):
         return (values[name],)
     alike = [pair for pair in pairs if _fold(pair[0]) == folded]
-    if _ODD.search("".join([key for key, _ in pairs])):
-        odd = [pair for pair in pairs if _ODD.search(pair[0]) and pair not in alike]
+    if ODD.search("".join([key for key, _ in pairs])):
+        odd = [pair for pair in pairs if ODD.search(pair[0]) and pair not in alike]
         alike += [pair for pair in odd if _is_alike(_fold(pair[0]), folded)]
     if len(alike) > 1:
         return "more than one spelling of"
@@ -112,15 +112,9 @@ def fold_case(key: str) -> str:
     return key.casefold().replace("\u0131", "i").replace("i\u0307", "i")
 
 
-def readings(key: str) -> tuple[str, str]:
-    """What parsers find that ignore case, and cut a key off at an odd character, or drop those."""
-    folded = fold_case(key)
-    return _ODD.split(folded, 1)[0].strip(), _ODD.sub("", folded).strip()
-
-
 def _is_alike(key: str, folded: str) -> bool:
     """Could a parser that cuts odd characters off, or drops them, find this name in the key?"""
-    return folded in readings(key)
+    return folded in (ODD.split(key, 1)[0].strip(), ODD.sub("", key).strip())
 
 
 def _pairs(pairs: list[tuple[str, Any]]) -> _Object:

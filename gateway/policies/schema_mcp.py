@@ -30,9 +30,10 @@ def mcp_of_a_route() -> Schema:
         {
             "max_body": size(
                 f"The largest message, up to {mcp.MOST_BODY_BYTES // 1024**2}MiB. Messages are "
-                "read whole.",
+                "read whole, and a worker does nothing else while it reads one, which takes up to "
+                "20 ms a MiB.",
                 default.body_bytes,
-                "1MiB",
+                "4MiB",
             ),
             "limited_calls": {
                 "enum": ["429", 429, "result"],

@@ -76,10 +76,11 @@ class PromptLimiter:
 
     It replaces the whole limiter, or the part of it that caches no refusals.
 
+    limits: of each check
     asked: the number of checks; last: the newest
     """
 
-    def __init__(self, *, allowed: bool = True) -> None:
+    def __init__(self, *, allowed: bool = True, limits: int = 1) -> None:
         self.asked = 0
         self.last: Check | None = None
         self.on_refused: Callable[[Check, Decision], None] = lambda _check, _decision: None
@@ -88,7 +89,7 @@ class PromptLimiter:
             0,
             None if allowed else 3_600_000_000,
             NOW_US,
-            (Standing(500 if allowed else 0, 30_000_000),),
+            (Standing(500 if allowed else 0, 30_000_000),) * limits,
             0 if allowed else 1,
         )
 

@@ -29,14 +29,14 @@ def test_defaults(tmp_path: Path) -> None:
     folder = write(tmp_path, routes=ROUTE.format("{}", ""))
     route = load(folder).routes["mcp"]
     assert route.mcp == Mcp()
-    assert route.body_bytes == 4 * 1024 * 1024
+    assert route.body_bytes == 1024 * 1024
     assert "mcp-session-id" in load(folder).counted_headers
 
 
 def test_all_settings(tmp_path: Path) -> None:
     """Tools have names of their own limits, which stay when the route is renamed."""
     section = (
-        "{max_body: 1MiB, limited_calls: result, keepalive: 5s, list: as-is, tools: {"
+        "{max_body: 4MiB, limited_calls: result, keepalive: 5s, list: as-is, tools: {"
         'a: {permission: "scm:read", cost: 5, rate: 5/minute}, b: allow, c: deny, "*": deny}}'
     )
     mcp = read(tmp_path, section)
@@ -46,7 +46,7 @@ def test_all_settings(tmp_path: Path) -> None:
         "c": Tool(is_denied=True),
     }
     assert mcp.others == Tool(is_denied=True)
-    assert (mcp.body_bytes, mcp.limited_calls) == (1024 * 1024, "result")
+    assert (mcp.body_bytes, mcp.limited_calls) == (4 * 1024 * 1024, "result")
     assert (mcp.keepalive_s, mcp.is_filtered) == (5.0, False)
     assert read(tmp_path, "{limited_calls: 429}").limited_calls == "429"
 

@@ -2,10 +2,11 @@
 
 An upstream that found another method or tool in a body than the gateway did would run what nobody
 was asked for. So an object in which two parsers could find different values is refused: a key
-twice, or one that is a protocol name only where letter case or odd characters are ignored.
+twice, one that is a protocol name only where letter case is ignored, or one with odd characters.
 
-The values are skipped by msgspec, which validates them without building them, and within a bounded
-time: a body of 4 MiB takes some milliseconds, and some tens if it is all brackets.
+The values are skipped by msgspec, which validates them without building them. It goes over a body
+twice, once for the message and once for its params: whatever else is looked into is short. How long
+the worst bodies take is measured by `tests/bench/mcp_bodies.py`.
 
 https://modelcontextprotocol.io/specification: 2025-03-26 to 2026-07-28.
 """
@@ -18,7 +19,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from gateway.domain.json_array import fold_case, readings
+from gateway.domain.json_array import ODD, fold_case
 
 Kind = Literal["request", "notification", "response"]
 
@@ -31,14 +32,21 @@ HEADER_MISMATCH: Final = -32020
 #: The most requests of an array, and the last version that has arrays.
 MOST_MESSAGES: Final = 32
 LAST_WITH_ARRAYS: Final = "2025-03-26"
+#: The longest array: hardly any client sends one, and its messages take long, each with its keys.
+MOST_ARRAY_BYTES: Final = 256 * 1024
 #: The last version with sessions.
 LAST_STATEFUL: Final = "2025-11-25"
 #: The longest id, as JSON.
 MOST_ID_BYTES: Final = 256
 #: The most keys of a message, and of its params: more take long, and no message has them.
-MOST_KEYS: Final = 128
-#: The longest method.
-MOST_METHOD: Final = 256
+MOST_KEYS: Final = 32
+#: The longest of these keys, in characters.
+MOST_KEY: Final = 256
+#: The longest method or version, and the longest name or URI, as JSON.
+MOST_METHOD_BYTES: Final = 256
+MOST_NAME_BYTES: Final = 64 * 1024
+#: The longest `_meta`, as JSON: it is gone over a third time.
+MOST_META_BYTES: Final = 64 * 1024
 
 #: The parameter that names what is asked for, by method.
 NAMED: Final = {
@@ -115,37 +123,45 @@ class _Key:
         self.text = text
 
 
-class _Pairs:
-    """Reads the pairs of an object, at most MOST_KEYS, without reading their values."""
+_Object = dict[_Key, msgspec.Raw]
+Pairs = list[tuple[str, msgspec.Raw]]
 
-    def __init__(self) -> None:
-        self._left = 0
-        decoder = msgspec.json.Decoder(dict[_Key, msgspec.Raw], dec_hook=self._key)
-        self._decode = decoder.decode
+
+class _Reader:
+    """Reads the pairs of objects without reading their values.
+
+    form: an object, or the array of them; most_keys: in all of these together
+    """
+
+    def __init__(self, form: Any, most_keys: int) -> None:
+        self._most = self._left = most_keys
+        self._decode = msgspec.json.Decoder(form, dec_hook=self._key).decode
 
     def _key(self, _type: type, text: Any) -> _Key:
         self._left -= 1
         if self._left < 0:
             raise _Invalid(f"an object has more than {MOST_KEYS} keys")
+        if len(text) > MOST_KEY:
+            raise _Invalid(f"a key has more than {MOST_KEY} characters")
         return _Key(text)
 
-    def read(self, text: bytes | msgspec.Raw) -> list[tuple[str, msgspec.Raw]]:
-        self._left = MOST_KEYS
+    def read(self, text: bytes | msgspec.Raw) -> Any:
+        self._left = self._most
         try:
-            return [(key.text, value) for key, value in self._decode(text).items()]
+            return self._decode(text)
         except msgspec.ValidationError as error:
             raise (error.__cause__ if isinstance(error.__cause__, _Invalid) else error) from None
 
 
-_pairs: Final = _Pairs().read
 #: Elements beyond the fields end the reading, so that a million of them take no time.
 _Array: Final = msgspec.defstruct(
     "_Array",
-    [(f"at_{index}", msgspec.Raw, msgspec.field(default=msgspec.Raw())) for index in range(32)],
+    [(f"at_{index}", _Object | msgspec.UnsetType, msgspec.UNSET) for index in range(MOST_MESSAGES)],
     array_like=True,
     forbid_unknown_fields=True,
 )
-_elements: Final = msgspec.json.Decoder(_Array).decode
+_read_object: Final = _Reader(_Object, MOST_KEYS).read
+_read_objects: Final = _Reader(_Array, MOST_KEYS * MOST_MESSAGES).read
 _text: Final = msgspec.json.Decoder(str).decode
 
 
@@ -159,7 +175,8 @@ def read_body(body: bytes, version: str) -> Body | Fault:
         body.decode("utf-8")
         if body.lstrip(b" \t\r\n")[:1] == b"[":
             return _read_array(body, version)
-        return _read_one(body)
+        message = _read_one(_pairs(_read_object(body)))
+        return message if isinstance(message, Fault) else Body((message,))
     except _Invalid as error:
         return Fault(error.code, f"Invalid message: {error}.")
     except UnicodeDecodeError:
@@ -175,28 +192,34 @@ def read_body(body: bytes, version: str) -> Body | Fault:
 def _read_array(body: bytes, version: str) -> Body | Fault:
     if version > LAST_WITH_ARRAYS:
         raise _Invalid(f"MCP {version} has no arrays of messages")
+    if len(body) > MOST_ARRAY_BYTES:
+        raise _Invalid(f"an array has more than {MOST_ARRAY_BYTES} bytes")
     try:
-        found = msgspec.structs.astuple(_elements(body))
+        found = msgspec.structs.astuple(_read_objects(body))
     except msgspec.ValidationError:
-        raise _Invalid(f"an array has more than {MOST_MESSAGES} messages") from None
-    read = [_read_one(bytes(element)) for element in found if bytes(element)]
-    if not read:
-        raise _Invalid("the array is empty")
-    messages: list[Message] = []
-    for one in read:
+        raise _Invalid(
+            f"an array has more than {MOST_MESSAGES} elements, or one that is no object"
+        ) from None
+    messages = []
+    for element in found:
+        if element is msgspec.UNSET:
+            break
+        one = _read_one(_pairs(element))
         if isinstance(one, Fault):
             return one
-        messages += one.messages
+        messages.append(one)
+    if not messages:
+        raise _Invalid("the array is empty")
     return Body(tuple(messages), is_array=True)
 
 
-def _read_one(text: bytes) -> Body | Fault:
-    """One message, which is an object."""
-    pairs = _unambiguous(_pairs(text), _MESSAGE_NAMES)
+def _read_one(given: Pairs) -> Message | Fault:
+    """One message, by the pairs of its object."""
+    pairs = _unambiguous(given, _MESSAGE_NAMES)
     found_id = pairs.get("id")
-    read_id = b"" if found_id is None else _read_id(bytes(found_id))
+    read_id = b"" if found_id is None else _read_id(found_id)
     try:
-        return Body((_read_message(pairs, read_id),))
+        return _read_message(pairs, read_id)
     except _Invalid as error:
         return Fault(error.code, f"Invalid message: {error}.", read_id or b"null")
 
@@ -212,7 +235,7 @@ def _read_message(pairs: dict[str, msgspec.Raw], read_id: bytes) -> Message:
         return Message("response", read_id)
     if is_answer:
         raise _Invalid('"method" together with "result" or "error"')
-    method = _read_text(pairs["method"], "method", MOST_METHOD)
+    method = _read_text(pairs["method"], "method", MOST_METHOD_BYTES)
     params: dict[str, msgspec.Raw] = {}
     if "params" in pairs:
         params = _unambiguous(_object(pairs["params"], "params"), _PARAM_NAMES)
@@ -233,30 +256,39 @@ def _read_name(method: str, params: dict[str, msgspec.Raw]) -> str:
         return ""
     if named not in params:
         raise _Invalid(f'{method} without "{named}"', INVALID_PARAMS)
-    return _read_text(params[named], named, None, INVALID_PARAMS)
+    return _read_text(params[named], named, MOST_NAME_BYTES, INVALID_PARAMS)
 
 
 def _read_version(params: dict[str, msgspec.Raw]) -> str:
     if "_meta" not in params:
         return ""
+    if len(memoryview(params["_meta"])) > MOST_META_BYTES:
+        raise _Invalid(f'"_meta" has more than {MOST_META_BYTES} bytes', INVALID_PARAMS)
     meta = _unambiguous(_object(params["_meta"], "_meta"), _META_NAMES)
     if _VERSION not in meta:
         return ""
-    return _read_text(meta[_VERSION], _VERSION, MOST_METHOD, INVALID_PARAMS)
+    return _read_text(meta[_VERSION], _VERSION, MOST_METHOD_BYTES, INVALID_PARAMS)
 
 
-def _object(value: msgspec.Raw, name: str) -> list[tuple[str, msgspec.Raw]]:
+def _object(value: msgspec.Raw, name: str) -> Pairs:
     """The pairs of a value that has to be an object."""
     try:
-        return _pairs(value)
+        return _pairs(_read_object(value))
     except msgspec.ValidationError:
         raise _Invalid(f'"{name}" is not an object', INVALID_PARAMS) from None
 
 
-def _read_id(text: bytes) -> bytes:
+def _pairs(read: _Object) -> Pairs:
+    if len(read) > MOST_KEYS:
+        raise _Invalid(f"an object has more than {MOST_KEYS} keys")
+    return [(key.text, value) for key, value in read.items()]
+
+
+def _read_id(value: msgspec.Raw) -> bytes:
     """An id, as JSON; b"" for null, which some responses have."""
-    if len(text) > MOST_ID_BYTES:
+    if len(memoryview(value)) > MOST_ID_BYTES:
         raise _Invalid(f'"id" has more than {MOST_ID_BYTES} bytes')
+    text = bytes(value)
     if text == b"null":
         return b""
     if text[:1] != b'"' and not _INTEGER(text):
@@ -264,26 +296,27 @@ def _read_id(text: bytes) -> bytes:
     return text
 
 
-def _read_text(value: msgspec.Raw, name: str, most: int | None, code: int = INVALID) -> str:
+def _read_text(value: msgspec.Raw, name: str, most: int, code: int = INVALID) -> str:
+    """most: the most bytes of it, as JSON"""
+    if len(memoryview(value)) > most:
+        raise _Invalid(f'"{name}" has more than {most} bytes', code)
     try:
-        text = _text(value)
+        return _text(value)
     except msgspec.DecodeError:
         raise _Invalid(f'"{name}" is not a text', code) from None
-    if most is not None and len(text) > most:
-        raise _Invalid(f'"{name}" has more than {most} characters', code)
-    return text
 
 
-def _unambiguous(
-    pairs: list[tuple[str, msgspec.Raw]], names: frozenset[str]
-) -> dict[str, msgspec.Raw]:
+def _unambiguous(pairs: Pairs, names: frozenset[str]) -> dict[str, msgspec.Raw]:
     """The pairs of an object in which each parser finds the same values under these names."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise _Invalid("an object has a key twice")
-    for key in found.keys() - names:
-        for reading in readings(key):
-            alike = _ALIKE.get(reading)
-            if alike in names:
-                raise _Invalid(f'a key that some parsers take for "{alike}"')
+    others = found.keys() - names
+    if ODD.search("".join(others)):
+        raise _Invalid("a key with characters that some parsers ignore")
+    # Together: there may be many, and a key has no LF.
+    folded = {each.strip() for each in fold_case("\n".join(others)).split("\n")}
+    for alike in folded & _ALIKE.keys():
+        if _ALIKE[alike] in names:
+            raise _Invalid(f'a key that some parsers take for "{_ALIKE[alike]}"')
     return found

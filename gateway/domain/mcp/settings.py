@@ -46,7 +46,8 @@ class Tool:
 class Mcp:
     """The settings.
 
-    body_bytes:    the largest message
+    body_bytes:    the largest message. The event loop of a worker does nothing else while one is
+                   read, which takes up to 20 ms a MiB
     limited_calls: how a refused call is answered: status 429, or status 200 and a result that
                    says that the call failed
     keepalive_s:   the longest silence of an event stream
@@ -55,7 +56,7 @@ class Mcp:
     is_filtered:   lists of tools have only those that the key may call
     """
 
-    body_bytes: int = 4 * 1024 * 1024
+    body_bytes: int = 1024 * 1024
     limited_calls: LimitedCalls = "429"
     keepalive_s: float = 15.0
     tools: Mapping[str, Tool] = field(default_factory=lambda: MappingProxyType({}))

@@ -11,8 +11,12 @@ from hypothesis import strategies as st
 from gateway.domain.mcp.messages import (
     INVALID,
     INVALID_PARAMS,
+    MOST_ARRAY_BYTES,
+    MOST_KEY,
     MOST_KEYS,
     MOST_MESSAGES,
+    MOST_META_BYTES,
+    MOST_NAME_BYTES,
     NAMED,
     UNREADABLE,
     Body,
@@ -112,7 +116,7 @@ def test_other_ids_are_refused(text: str) -> None:
         b'{"jsonrpc":"2.0","id":1,"method":"x","params":{"a":"\xed\xa0\x80"}}',
         b'{"jsonrpc":"2.0","id":1,"method":"x","params":%b}'
         % (b'{"a":' * 2000 + b"1" + b"}" * 2000),
-        b"[" * 5000,
+        b'{"a":' * 5000,
     ],
 )
 def test_no_json(body: bytes) -> None:
@@ -137,7 +141,11 @@ def test_no_json(body: bytes) -> None:
         b"[]",
         b"[1]",
         b"[[]]",
+        b"[null]",
+        b"[%b, {}]" % call(),
+        b"[" * 5000,
         b"[%b]" % b",".join([call()] * (MOST_MESSAGES + 1)),
+        b"[%b]" % call(params={"name": "a", "arguments": "x" * MOST_ARRAY_BYTES}),
         b'{"jsonrpc":"2.0",%b"method":"x"}' % (b'"a":1,' * MOST_KEYS),
     ],
 )
@@ -195,6 +203,29 @@ def test_a_parameter_twice(pair: bytes) -> None:
     """The same holds for the names of parameters."""
     body = call().replace(b'"name"', pair + b', "name"')
     assert fault(body).code == INVALID
+
+
+@pytest.mark.parametrize("key", [b"\\u0000", b"\\u200bx", b"x\x7f", b"x" * (MOST_KEY + 1)])
+def test_odd_keys(key: bytes) -> None:
+    """Keys that no protocol has are refused where it has names; they may be in arguments."""
+    pair = b'"%b":1' % key
+    meta = b'{"progressToken":1,%b}' % pair
+    assert fault(b"{%b,%b" % (pair, call()[1:])).code == INVALID
+    assert fault(call().replace(b'"name"', pair + b',"name"')).code == INVALID
+    assert fault(call().replace(b'"name"', b'"_meta":%b,"name"' % meta)).code == INVALID
+    assert one(call().replace(b'"name"', b'"arguments":%b,"name"' % meta)).name == "search"
+
+
+def test_long_parameters() -> None:
+    """What is looked into is bounded, as it is gone over once more."""
+    for more in (0, 1):
+        name = {"name": "x" * (MOST_NAME_BYTES - len('""') + more)}
+        meta = {"a": "x" * (MOST_META_BYTES - len('{"a": ""}') + more)}
+        for params in (name, {"name": "search", "_meta": meta}):
+            read = read_body(call(params=params), "")
+            assert isinstance(read, Fault) is (more > 0)
+            if isinstance(read, Fault):
+                assert (read.code, read.id) == (INVALID_PARAMS, b"7")
 
 
 def test_arguments_are_not_looked_into() -> None:
