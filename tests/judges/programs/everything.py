@@ -1,0 +1,492 @@
+"""A server with all that the conformance suite calls, written with the official Python SDK 2.
+
+`python everything.py PORT`; it serves every path. The names, texts and schemas are those that the
+scenarios of the suite ask for. It speaks every revision that the SDK does.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+import sys
+from typing import Annotated, Any
+
+import mcp_types as types
+import uvicorn
+from mcp.server.mcpserver import Context, MCPServer
+from mcp.server.mcpserver.prompts.base import UserMessage
+from mcp.server.streamable_http import EventMessage, EventStore
+from mcp.shared.exceptions import MCPError
+from pydantic import Field
+
+PIXEL = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
+)
+SOUND = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="
+Answer = str | types.InputRequiredResult
+
+
+class Events(EventStore):
+    """The events of all streams, so that a client can resume one."""
+
+    def __init__(self) -> None:
+        self._events: list[tuple[str, Any]] = []
+
+    async def store_event(self, stream_id: str, message: Any) -> str:
+        self._events.append((stream_id, message))
+        return str(len(self._events))
+
+    async def replay_events_after(self, last_event_id: str, send_callback: Any) -> str | None:
+        if not last_event_id.isdecimal() or not 0 < int(last_event_id) <= len(self._events):
+            return None
+        seen = int(last_event_id)
+        stream_id = self._events[seen - 1][0]
+        for at, (other, message) in enumerate(self._events[seen:], seen + 1):
+            if other == stream_id and message is not None:
+                await send_callback(EventMessage(message, str(at)))
+        return stream_id
+
+
+server = MCPServer("everything", version="1.0.0", log_level="ERROR")
+
+
+def form(message: str, name: str, kind: str = "string") -> types.ElicitRequest:
+    """The question for one value."""
+    return ask(message, {name: {"type": kind}}, [name])
+
+
+def ask(message: str, properties: dict[str, Any], required: list[str]) -> types.ElicitRequest:
+    schema = {"type": "object", "properties": properties, "required": required}
+    return types.ElicitRequest(
+        params=types.ElicitRequestFormParams(message=message, requested_schema=schema)
+    )
+
+
+def sample(prompt: str, max_tokens: int = 100) -> types.CreateMessageRequest:
+    message = types.SamplingMessage(
+        role="user", content=types.TextContent(type="text", text=prompt)
+    )
+    return types.CreateMessageRequest(
+        params=types.CreateMessageRequestParams(messages=[message], max_tokens=max_tokens)
+    )
+
+
+def required(state: str | None = None, **requests: Any) -> types.InputRequiredResult:
+    """The result that asks the client for input."""
+    return types.InputRequiredResult(input_requests=requests, request_state=state)
+
+
+def content(ctx: Context, name: str) -> dict[str, Any] | None:
+    """What the client's user filled in, if it is an answer to the question of this name."""
+    given = (ctx.input_responses or {}).get(name)
+    return given.content if isinstance(given, types.ElicitResult) and given.content else None
+
+
+# -- content of results ----------------------------------------------------------------------------
+
+
+def resource(uri: str, media: str, text: str) -> types.EmbeddedResource:
+    inner = types.TextResourceContents(uri=uri, mime_type=media, text=text)
+    return types.EmbeddedResource(type="resource", resource=inner)
+
+
+def image() -> types.ImageContent:
+    return types.ImageContent(type="image", data=PIXEL, mime_type="image/png")
+
+
+@server.tool(structured_output=False)
+def test_simple_text() -> str:
+    """Returns one text."""
+    return "This is a simple text response for testing."
+
+
+@server.tool(structured_output=False)
+def test_image_content() -> list[types.ImageContent]:
+    """Returns one image."""
+    return [image()]
+
+
+@server.tool(structured_output=False)
+def test_audio_content() -> list[types.AudioContent]:
+    """Returns one sound."""
+    return [types.AudioContent(type="audio", data=SOUND, mime_type="audio/wav")]
+
+
+@server.tool(structured_output=False)
+def test_embedded_resource() -> list[types.EmbeddedResource]:
+    """Returns one resource."""
+    text = "This is an embedded resource content."
+    return [resource("test://embedded-resource", "text/plain", text)]
+
+
+@server.tool(structured_output=False)
+def test_multiple_content_types() -> list[Any]:
+    """Returns a text, an image and a resource."""
+    text = json.dumps({"test": "data", "value": 123})
+    return [
+        types.TextContent(type="text", text="Multiple content types test:"),
+        image(),
+        resource("test://mixed-content-resource", "application/json", text),
+    ]
+
+
+@server.tool(structured_output=False)
+def test_error_handling() -> str:
+    """Fails."""
+    raise ValueError("This tool intentionally returns an error for testing")
+
+
+@server.tool(structured_output=False)
+def test_x_mcp_header(
+    region: Annotated[str, Field(json_schema_extra={"x-mcp-header": "Region"})],
+) -> str:
+    """Has an argument that clients repeat in a header."""
+    return region
+
+
+@server.tool(structured_output=False, description="Tool with JSON Schema 2020-12 features")
+def json_schema_2020_12_tool(name: str = "") -> str:
+    return name
+
+
+server._tool_manager.get_tool("json_schema_2020_12_tool").parameters = {
+    "$schema": "https://json-schema.org/draft/2020-12/schema",
+    "type": "object",
+    "$defs": {
+        "address": {
+            "$anchor": "addressDef",
+            "type": "object",
+            "properties": {"street": {"type": "string"}, "city": {"type": "string"}},
+        }
+    },
+    "properties": {
+        "name": {"type": "string"},
+        "address": {"$ref": "#/$defs/address"},
+        "contactMethod": {"type": "string", "enum": ["phone", "email"]},
+        "phone": {"type": "string"},
+        "email": {"type": "string"},
+    },
+    "allOf": [{"anyOf": [{"required": ["phone"]}, {"required": ["email"]}]}],
+    "if": {"properties": {"contactMethod": {"const": "phone"}}, "required": ["contactMethod"]},
+    "then": {"required": ["phone"]},
+    "else": {"required": ["email"]},
+    "additionalProperties": False,
+}
+
+
+# -- while a tool runs -----------------------------------------------------------------------------
+
+
+@server.tool(structured_output=False)
+async def test_tool_with_logging(ctx: Context) -> str:
+    """Sends three log messages."""
+    for text in ("Tool execution started", "Tool processing data", "Tool execution completed"):
+        await ctx.info(text)
+        await asyncio.sleep(0.05)
+    return "Logged."
+
+
+@server.tool(structured_output=False)
+async def test_logging_tool(ctx: Context) -> str:
+    """Sends a log message, which only a client that asked for it receives."""
+    await ctx.info("A log message")
+    return "Logged."
+
+
+@server.tool(structured_output=False)
+async def test_tool_with_progress(ctx: Context) -> str:
+    """Reports its progress three times."""
+    for done in (0, 50, 100):
+        await ctx.report_progress(done, 100, f"{done} of 100")
+        await asyncio.sleep(0.05)
+    return "Done."
+
+
+@server.tool(structured_output=False)
+async def test_reconnection(ctx: Context) -> str:
+    """Closes its own stream, so that the client has to resume it."""
+    await ctx.info("Before the reconnection")
+    await ctx.close_sse_stream()
+    await asyncio.sleep(0.2)
+    return "Reconnected."
+
+
+@server.tool(structured_output=False)
+async def test_trigger_tool_change(ctx: Context) -> str:
+    """Announces another list of tools."""
+    await ctx.notify_tools_changed()
+    return "Announced."
+
+
+@server.tool(structured_output=False)
+async def test_trigger_prompt_change(ctx: Context) -> str:
+    """Announces another list of prompts."""
+    await ctx.notify_prompts_changed()
+    return "Announced."
+
+
+# -- requests to the client, up to 2025-11-25 ------------------------------------------------------
+
+
+@server.tool(structured_output=False)
+async def test_sampling(prompt: str, ctx: Context) -> str:
+    """Asks the client's model."""
+    params = sample(prompt).params
+    result = await ctx.session.create_message(
+        params.messages, max_tokens=params.max_tokens, related_request_id=ctx.request_id
+    )
+    return f"LLM response: {result.content.text}"
+
+
+async def elicit(ctx: Context, request: types.ElicitRequest) -> str:
+    params = request.params
+    result = await ctx.session.elicit_form(
+        params.message, params.requested_schema, related_request_id=ctx.request_id
+    )
+    return f"action={result.action}, content={json.dumps(result.content)}"
+
+
+@server.tool(structured_output=False)
+async def test_elicitation(message: str, ctx: Context) -> str:
+    """Asks the client's user."""
+    fields = {
+        "username": {"type": "string", "description": "User's response"},
+        "email": {"type": "string", "description": "User's email address"},
+    }
+    return f"User response: {await elicit(ctx, ask(message, fields, list(fields)))}"
+
+
+@server.tool(structured_output=False)
+async def test_elicitation_sep1034_defaults(ctx: Context) -> str:
+    """Asks with defaults of all types."""
+    fields = {
+        "name": {"type": "string", "default": "John Doe"},
+        "age": {"type": "integer", "default": 30},
+        "score": {"type": "number", "default": 95.5},
+        "status": {
+            "type": "string",
+            "enum": ["active", "inactive", "pending"],
+            "default": "active",
+        },
+        "verified": {"type": "boolean", "default": True},
+    }
+    return f"Elicitation completed: {await elicit(ctx, ask('Fill in the form', fields, []))}"
+
+
+@server.tool(structured_output=False)
+async def test_elicitation_sep1330_enums(ctx: Context) -> str:
+    """Asks with all forms of choices."""
+    values = ["option1", "option2", "option3"]
+    titled = [{"const": f"value{at}", "title": f"Choice {at}"} for at in (1, 2, 3)]
+    fields = {
+        "untitledSingle": {"type": "string", "enum": values},
+        "titledSingle": {"type": "string", "oneOf": titled},
+        "legacyEnum": {
+            "type": "string",
+            "enum": ["opt1", "opt2", "opt3"],
+            "enumNames": ["Option One", "Option Two", "Option Three"],
+        },
+        "untitledMulti": {"type": "array", "items": {"type": "string", "enum": values}},
+        "titledMulti": {"type": "array", "items": {"anyOf": titled}},
+    }
+    return f"Elicitation completed: {await elicit(ctx, ask('Choose', fields, []))}"
+
+
+# -- results that ask the client, from 2026-07-28 on -----------------------------------------------
+
+
+@server.tool(structured_output=False)
+async def test_input_required_result_elicitation(ctx: Context) -> Answer:
+    """Asks for a name."""
+    given = content(ctx, "user_name")
+    if given is None:
+        return required(user_name=form("What is your name?", "name"))
+    return f"Hello, {given.get('name')}!"
+
+
+@server.tool(structured_output=False)
+async def test_input_required_result_sampling(ctx: Context) -> Answer:
+    """Asks the model."""
+    given = (ctx.input_responses or {}).get("capital_question")
+    if given is None:
+        return required(capital_question=sample("What is the capital of France?"))
+    return f"The model says: {given.content.text}"
+
+
+@server.tool(structured_output=False)
+async def test_input_required_result_list_roots(ctx: Context) -> Answer:
+    """Asks for the roots."""
+    given = (ctx.input_responses or {}).get("client_roots")
+    if given is None:
+        return required(client_roots=types.ListRootsRequest())
+    return f"Roots: {[str(root.uri) for root in given.roots]}"
+
+
+@server.tool(structured_output=False)
+async def test_input_required_result_request_state(ctx: Context) -> Answer:
+    """Asks with a state that has to come back."""
+    if content(ctx, "confirm") is None:
+        return required("asked", confirm=form("Please confirm", "ok", "boolean"))
+    if ctx.request_state != "asked":
+        raise MCPError(types.INVALID_PARAMS, "the state is not the one that was sent")
+    return "state-ok"
+
+
+@server.tool(structured_output=False)
+async def test_input_required_result_tampered_state(ctx: Context) -> Answer:
+    """Asks with a state that must come back unchanged."""
+    return await test_input_required_result_request_state(ctx)
+
+
+@server.tool(structured_output=False)
+async def test_input_required_result_multiple_inputs(ctx: Context) -> Answer:
+    """Asks for three things at a time."""
+    questions = {
+        "user_name": form("What is your name?", "name"),
+        "greeting": sample("Generate a greeting", 50),
+        "client_roots": types.ListRootsRequest(),
+    }
+    if questions.keys() - (ctx.input_responses or {}).keys():
+        return required("asked", **questions)
+    return "All answered."
+
+
+@server.tool(structured_output=False)
+async def test_input_required_result_multi_round(ctx: Context) -> Answer:
+    """Asks twice."""
+    if ctx.request_state == "2" and content(ctx, "step2"):
+        return f"Color: {content(ctx, 'step2')}"
+    if ctx.request_state == "1" and content(ctx, "step1"):
+        return required("2", step2=form("Step 2: What is your favorite color?", "color"))
+    return required("1", step1=form("Step 1: What is your name?", "name"))
+
+
+@server.tool(structured_output=False)
+async def test_input_required_result_capabilities(ctx: Context) -> Answer:
+    """Asks for what the client can answer."""
+    can = ctx.client_capabilities
+    questions: dict[str, Any] = {}
+    if can is not None and can.sampling is not None:
+        questions["question"] = sample("What is the capital of France?")
+    if can is not None and can.elicitation is not None:
+        questions["user_name"] = form("What is your name?", "name")
+    return required(**questions) if questions and not ctx.input_responses else "Done."
+
+
+@server.tool(structured_output=False)
+async def test_missing_capability(ctx: Context) -> str:
+    """Works only for clients with sampling."""
+    can = ctx.client_capabilities
+    if can is None or can.sampling is None:
+        data = {"requiredCapabilities": {"sampling": {}}}
+        raise MCPError(types.MISSING_REQUIRED_CLIENT_CAPABILITY, "sampling is required", data)
+    return "Done."
+
+
+@server.tool(structured_output=False)
+async def test_streaming_elicitation(ctx: Context) -> Answer:
+    """Reports progress, then asks."""
+    await ctx.report_progress(50, 100)
+    return await test_input_required_result_elicitation(ctx)
+
+
+# -- resources and prompts -------------------------------------------------------------------------
+
+
+@server.resource("test://static-text", mime_type="text/plain")
+def static_text() -> str:
+    """A text."""
+    return "This is the content of the static text resource."
+
+
+@server.resource("test://static-binary", mime_type="image/png")
+def static_binary() -> bytes:
+    """An image."""
+    return base64.b64decode(PIXEL)
+
+
+@server.resource("test://watched-resource", mime_type="text/plain")
+def watched_resource() -> str:
+    """A text that can be subscribed to."""
+    return "Watched."
+
+
+@server.resource("test://template/{id}/data", mime_type="application/json")
+def template(id: str) -> str:
+    """A text about an id."""
+    return json.dumps({"id": id, "templateTest": True, "data": f"Data for ID: {id}"})
+
+
+def said(text: str) -> UserMessage:
+    return UserMessage(content=types.TextContent(type="text", text=text))
+
+
+@server.prompt()
+def test_simple_prompt() -> list[UserMessage]:
+    """A text."""
+    return [said("This is a simple prompt for testing.")]
+
+
+@server.prompt()
+def test_prompt_with_arguments(arg1: str, arg2: str) -> list[UserMessage]:
+    """A text with both arguments."""
+    return [said(f"Prompt with arguments: arg1='{arg1}', arg2='{arg2}'")]
+
+
+@server.prompt()
+def test_prompt_with_embedded_resource(resourceUri: str) -> list[UserMessage]:  # noqa: N803
+    """A resource and a text."""
+    text = "Embedded resource content for testing."
+    return [
+        UserMessage(content=resource(resourceUri, "text/plain", text)),
+        said("Please process the embedded resource above."),
+    ]
+
+
+@server.prompt()
+def test_prompt_with_image() -> list[UserMessage]:
+    """An image and a text."""
+    return [UserMessage(content=image()), said("Please analyze the image above.")]
+
+
+@server.prompt()
+async def test_input_required_result_prompt(ctx: Context) -> Any:
+    """Asks for its context first."""
+    given = content(ctx, "user_context")
+    if given is None:
+        return required(user_context=form("What context should the prompt use?", "context"))
+    return [said(f"Context: {given.get('context')}")]
+
+
+# -- methods without a decorator of their own ------------------------------------------------------
+
+
+async def accept(_context: Any, _params: Any) -> types.EmptyResult:
+    return types.EmptyResult()
+
+
+for method, params in (
+    ("logging/setLevel", types.SetLevelRequestParams),
+    ("resources/subscribe", types.SubscribeRequestParams),
+    ("resources/unsubscribe", types.UnsubscribeRequestParams),
+):
+    server._lowlevel_server.add_request_handler(method, params, accept)
+
+
+@server.completion()
+async def complete(_ref: Any, _argument: Any, _context: Any) -> types.Completion:
+    return types.Completion(values=["paris", "park", "party"], total=3, has_more=False)
+
+
+application = server.streamable_http_app(event_store=Events(), retry_interval=100)
+
+
+async def serve_every_path(scope: Any, receive: Any, send: Any) -> None:
+    if scope["type"] == "http":
+        scope = {**scope, "path": "/mcp", "raw_path": b"/mcp"}
+    await application(scope, receive, send)
+
+
+if __name__ == "__main__":
+    uvicorn.run(serve_every_path, port=int(sys.argv[1]), log_level="error")
