@@ -1,8 +1,8 @@
 """The MCP clients, servers and tests of others that the gateway is tested with, in build/judges.
 
-`python -m tests.judges.environments`, which is `make judges`, installs them: two Python environments,
-one for each major version of the official SDK, and the packages of npm, with a Node.js that is in
-the first. All are pinned by their hashes here: sdk-1.txt, sdk-2.txt, package-lock.json.
+`python -m tests.judges.environments`, which is `make judges`, installs them: two environments of
+Python, one for each major version of the official SDK, and the packages of npm, for a Node.js that
+is in the first. All are pinned by their hashes here: sdk-1.txt, sdk-2.txt, package-lock.json.
 """
 
 from __future__ import annotations

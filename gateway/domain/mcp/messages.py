@@ -20,6 +20,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from gateway.domain.json_array import ODD, fold_case
+from gateway.domain.mcp.settings import CALL
 
 Kind = Literal["request", "notification", "response"]
 
@@ -48,9 +49,9 @@ MOST_NAME_BYTES: Final = 64 * 1024
 #: The longest `_meta`, as JSON: it is gone over a third time.
 MOST_META_BYTES: Final = 64 * 1024
 
-#: The parameter that names what is asked for, by method.
+#: The parameter that names what is asked for, by method. Only a call must have it.
 NAMED: Final = {
-    "tools/call": "name",
+    CALL: "name",
     "prompts/get": "name",
     "resources/read": "uri",
     "resources/subscribe": "uri",
@@ -255,6 +256,8 @@ def _read_name(method: str, params: dict[str, msgspec.Raw]) -> str:
     if named is None:
         return ""
     if named not in params:
+        if method != CALL:
+            return ""  # Nothing is decided by it, and the server may not have the method.
         raise _Invalid(f'{method} without "{named}"', INVALID_PARAMS)
     return _read_text(params[named], named, MOST_NAME_BYTES, INVALID_PARAMS)
 

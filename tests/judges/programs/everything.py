@@ -20,9 +20,7 @@ from mcp.server.streamable_http import EventMessage, EventStore
 from mcp.shared.exceptions import MCPError
 from pydantic import Field
 
-PIXEL = (
-    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
-)
+PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
 SOUND = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="
 Answer = str | types.InputRequiredResult
 
@@ -435,7 +433,7 @@ def test_prompt_with_arguments(arg1: str, arg2: str) -> list[UserMessage]:
 
 
 @server.prompt()
-def test_prompt_with_embedded_resource(resourceUri: str) -> list[UserMessage]:  # noqa: N803
+def test_prompt_with_embedded_resource(resourceUri: str) -> list[UserMessage]:
     """A resource and a text."""
     text = "Embedded resource content for testing."
     return [

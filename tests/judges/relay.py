@@ -1,0 +1,60 @@
+"""A relay that adds a key to each request, for clients that cannot send one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+
+import aiohttp
+from aiohttp import web
+
+#: Of one connection, or made by each side itself.
+NOT_PASSED = ("connection", "keep-alive", "transfer-encoding", "content-length")
+
+
+@asynccontextmanager
+async def relay(port: int, key: str) -> AsyncIterator[int]:
+    """Pass requests to this port of 127.0.0.1, with the key; yields the relay's port.
+
+    Everything else is passed as it is, answers as they arrive. If the client leaves, the request
+    to the other side is closed.
+    """
+    timeout = aiohttp.ClientTimeout(total=None)
+    async with aiohttp.ClientSession(
+        auto_decompress=False, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
+    ) as client:
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            headers = [
+                (name, value)
+                for name, value in request.headers.items()
+                if name.lower() not in NOT_PASSED
+            ]
+            async with client.request(
+                request.method,
+                f"http://127.0.0.1:{port}{request.raw_path}",
+                headers=[*headers, ("Authorization", f"Bearer {key}")],
+                data=await request.read(),
+                skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
+                allow_redirects=False,
+            ) as answer:
+                response = web.StreamResponse(status=answer.status, reason=answer.reason)
+                for name, value in answer.headers.items():
+                    if name.lower() not in NOT_PASSED:
+                        response.headers.add(name, value)
+                await response.prepare(request)
+                async for part in answer.content.iter_any():
+                    await response.write(part)
+                await response.write_eof()
+                return response
+
+        application = web.Application(client_max_size=16 << 20)
+        application.router.add_route("*", "/{path:.*}", handle)
+        runner = web.AppRunner(application, handler_cancellation=True, shutdown_timeout=1)
+        await runner.setup()
+        try:
+            site = web.TCPSite(runner, "127.0.0.1", 0)
+            await site.start()
+            yield runner.addresses[0][1]
+        finally:
+            await runner.cleanup()
