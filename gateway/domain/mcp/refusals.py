@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from gateway.domain.limits import Limit
-from gateway.domain.mcp.messages import INVALID_PARAMS, Body, Fault
+from gateway.domain.mcp.messages import INVALID_PARAMS, LAST_STATEFUL, Body, Fault, Message
 from gateway.domain.mcp.settings import CALL
 from gateway.errors import (
     COST_EXCEEDS_LIMIT,
@@ -65,7 +65,7 @@ def refusal_body(
         return Answer(refusal.status, _error(b"null" if fault is None else fault.id, error))
     is_result = as_result and refusal in LIMITED
     parts = [
-        _result(each.id, message) if is_result and each.method == CALL else _error(each.id, error)
+        _result(each, message) if is_result and each.method == CALL else _error(each.id, error)
         for each in requests
     ]
     whole = b"[%b]" % b", ".join(parts) if body is not None and body.is_array else parts[0]
@@ -84,16 +84,20 @@ def limit_words(limit: Limit) -> str:
     """A limit for people: "100 requests per minute"."""
     if limit.is_leased:
         return f"{limit.amount} {limit.rules.unit_words}"
-    return f"{limit.amount} {limit.of} per {limit.unit}"
+    of = limit.of.removesuffix("s") if limit.amount == 1 else limit.of
+    return f"{limit.amount} {of} per {limit.unit}"
 
 
 def _error(message_id: bytes, error: Mapping[str, Any]) -> bytes:
     return _answer(message_id, b"error", error)
 
 
-def _result(message_id: bytes, message: str) -> bytes:
-    content = [{"type": "text", "text": message}]
-    return _answer(message_id, b"result", {"content": content, "isError": True})
+def _result(request: Message, message: str) -> bytes:
+    result: dict[str, Any] = {"content": [{"type": "text", "text": message}], "isError": True}
+    if request.version > LAST_STATEFUL:
+        # Required from 2026-07-28 on: clients refuse a result without it.
+        result["resultType"] = "complete"
+    return _answer(request.id, b"result", result)
 
 
 def _answer(message_id: bytes, name: bytes, value: Mapping[str, Any]) -> bytes:

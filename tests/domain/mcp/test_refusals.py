@@ -71,6 +71,16 @@ def test_as_a_result(refusal: Refusal) -> None:
     assert refusal_body(KEY_MISSING, "", {}, Body((CALL,)), None, as_result=True).status == 401
 
 
+@pytest.mark.parametrize(
+    ("version", "kind"), [("", None), ("2025-11-25", None), ("2026-07-28", "complete")]
+)
+def test_the_type_of_a_result(version: str, kind: str | None) -> None:
+    """From 2026-07-28 on a result says that it is complete; clients refuse one without."""
+    call = Message("request", b"1", "tools/call", "search", version)
+    answer = refused(RATE_LIMITED, "words", {}, Body((call,)), None, as_result=True)
+    assert json.loads(answer.body)["result"].get("resultType") == kind
+
+
 def test_arrays() -> None:
     """Each request of an array gets its own answer; notifications get none."""
     body = Body((CALL, NOTE, LIST), is_array=True)
@@ -97,6 +107,11 @@ def test_arrays() -> None:
             Limit("control", "rate", 9, 1_000_000, of="messages"),
             1,
             "Rate limit exceeded: 9 messages per second (control). Try again in 1 second.",
+        ),
+        (
+            Limit("mcp/search", "rate", 1, 60_000_000),
+            59,
+            "Rate limit exceeded: 1 request per minute (mcp/search). Try again in 59 seconds.",
         ),
         (
             Limit("flight", "concurrency", 25, LEASE_US),
