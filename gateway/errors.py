@@ -215,6 +215,14 @@ NOT_FOUND = _add(
     "NOT_FOUND",
     "Nothing is served at this path. Check the path and the method in the service's documentation.",
 )
+#: An MCP client looks for it after a 401; some show this message in place of the 401's.
+NO_OAUTH = _add(
+    "no_oauth",
+    404,
+    "not_found",
+    "NOT_FOUND",
+    "This service has no OAuth. Send a valid API key as 'Authorization: Bearer <API_KEY>'.",
+)
 METHOD_NOT_ALLOWED = _add(
     "method_not_allowed",
     405,

@@ -44,7 +44,7 @@ from gateway.errors import (
     KEY_MISSING,
     KEY_UNKNOWN,
     MAINTENANCE,
-    NOT_FOUND,
+    NO_OAUTH,
     NOT_JSON,
     STORE_UNAVAILABLE,
     Refusal,
@@ -175,7 +175,7 @@ class Gate:
         if fault is None and credential is KEY_MISSING and self._has_mcp:
             requested = request.requested
             if is_discovery(requested.method, requested.path):
-                fault = NOT_FOUND
+                fault = NO_OAUTH
         if fault is None:
             self._unidentified(request, credential)
         else:

@@ -513,6 +513,7 @@ async def test_clients_that_look_for_oauth(mcp: Started, method: str, path: str)
         response = await client.wire.request(method, path, [], b"{}" if method == "POST" else None)
         assert (response.status, response["Content-Type"]) == (404, "application/json")
         assert response.maybe("WWW-Authenticate") is None
+        assert "has no OAuth. Send a valid API key" in response.body.decode()
         left.add(response["X-RateLimit-Remaining"])
     assert len(left) == 1
     assert mcp.gateway.metrics._auth_failures == {}
