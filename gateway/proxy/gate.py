@@ -45,6 +45,7 @@ from gateway.errors import (
     KEY_UNKNOWN,
     MAINTENANCE,
     NO_OAUTH,
+    NOT_FOUND,
     NOT_JSON,
     STORE_UNAVAILABLE,
     Refusal,
@@ -172,10 +173,8 @@ class Gate:
             if key_id is not None:
                 self._look(request, key_id, None, fault)
                 return
-        if fault is None and credential is KEY_MISSING and self._has_mcp:
-            requested = request.requested
-            if is_discovery(requested.method, requested.path):
-                fault = NO_OAUTH
+        if fault is None and credential is KEY_MISSING and self._looks_for_oauth(request):
+            fault = NO_OAUTH
         if fault is None:
             self._unidentified(request, credential)
         else:
@@ -305,7 +304,13 @@ class Gate:
         self.metrics.auth_failed(refusal.reason)
         self._refuse(request, fault or refusal, cost=1)
 
+    def _looks_for_oauth(self, request: Request) -> bool:
+        requested = request.requested
+        return self._has_mcp and is_discovery(requested.method, requested.path)
+
     def _refuse(self, request: Request, refusal: Refusal, cost: int = 0) -> None:
+        if refusal is NOT_FOUND and self._looks_for_oauth(request):
+            refusal = NO_OAUTH
         request.refusal = refusal
         policy = request.policy
         failed = self._failed if policy is self.policy else failed_grant(policy)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import pytest
 
 from gateway.domain.mcp.messages import HEADER_MISMATCH, INVALID, INVALID_PARAMS, UNREADABLE
 from tests.kit.eventually import eventually
+from tests.kit.keys import make_key
 from tests.kit.upstream import Exchange, Script, build_response, reply
 from tests.kit.wire import Header, Response, Wire, build_request
 from tests.proxy.conftest import Bench, Start
@@ -599,3 +601,15 @@ async def test_connections_of_a_key_are_known(mcp: Started) -> None:
     for each in others:
         await each.wire.close()
     await eventually(lambda: not mcp.gateway.metrics.mcp.connected, "all are closed")
+async def test_a_client_that_registers_with_a_wrong_key(start: Start) -> None:
+    """mcp-remote shows this answer in place of the 401: it says that a valid key is needed."""
+    routes = 'routes:\n  mcp: {match: "* /mcp/**", upstream: api, mcp: {tools: {"*": allow}}}\n'
+    bench = await start(files={"routes": routes, "plans": PLANS})
+    key, _ = make_key(secrets.randbelow)
+    async with await bench.connect() as wire:
+        auth = [("Authorization", f"Bearer {key}")]
+        response = await wire.request("POST", "/register", auth, b"{}")
+        assert (response.status, json.loads(response.body)["code"]) == (404, "NOT_FOUND")
+        assert "has no OAuth. Send a valid API key" in response.body.decode()
+        response = await wire.request("POST", "/registers", auth, b"{}")
+        assert "has no OAuth" not in response.body.decode()
