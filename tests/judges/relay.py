@@ -13,11 +13,13 @@ NOT_PASSED = ("connection", "keep-alive", "transfer-encoding", "content-length")
 
 
 @asynccontextmanager
-async def relay(port: int, key: str) -> AsyncIterator[int]:
+async def relay(port: int, key: str, breaks_at: str = "") -> AsyncIterator[int]:
     """Pass requests to this port of 127.0.0.1, with the key; yields the relay's port.
 
     Everything else is passed as it is, answers as they arrive. If the client leaves, the request
     to the other side is closed.
+
+    breaks_at: in a body, this ends the connection without an answer
     """
     timeout = aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(
@@ -25,16 +27,22 @@ async def relay(port: int, key: str) -> AsyncIterator[int]:
     ) as client:
 
         async def handle(request: web.Request) -> web.StreamResponse:
+            body = await request.read()
+            if breaks_at and breaks_at.encode() in body and request.transport is not None:
+                request.transport.abort()
+                return web.Response()
             headers = [
                 (name, value)
                 for name, value in request.headers.items()
                 if name.lower() not in NOT_PASSED
             ]
+            if key:
+                headers.append(("Authorization", f"Bearer {key}"))
             async with client.request(
                 request.method,
                 f"http://127.0.0.1:{port}{request.raw_path}",
-                headers=[*headers, ("Authorization", f"Bearer {key}")],
-                data=await request.read(),
+                headers=headers,
+                data=body,
                 skip_auto_headers=("Accept", "Accept-Encoding", "Content-Type", "User-Agent"),
                 allow_redirects=False,
             ) as answer:

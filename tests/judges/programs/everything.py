@@ -10,6 +10,7 @@ import asyncio
 import base64
 import json
 import sys
+from collections import defaultdict
 from typing import Annotated, Any
 
 import mcp_types as types
@@ -20,7 +21,10 @@ from mcp.server.streamable_http import EventMessage, EventStore
 from mcp.shared.exceptions import MCPError
 from pydantic import Field
 
-PIXEL = "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
+PIXEL = (
+    "iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAA"
+    "DUlEQVR42mP8z8DwHwAFBQIAX8jx0gAAAABJRU5ErkJggg=="
+)
 SOUND = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="
 Answer = str | types.InputRequiredResult
 
@@ -201,18 +205,31 @@ async def test_tool_with_progress(ctx: Context) -> str:
     return "Done."
 
 
+#: By session: a client has resumed a stream.
+resumed: defaultdict[str, asyncio.Event] = defaultdict(asyncio.Event)
+
+
 @server.tool(structured_output=False)
 async def test_reconnection(ctx: Context) -> str:
     """Closes its own stream, so that the client has to resume it."""
-    await ctx.info("Before the reconnection")
-    await ctx.close_sse_stream()
-    await asyncio.sleep(0.2)
+    session = (ctx.headers or {}).get("mcp-session-id", "")
+    if session:
+        again = resumed[session]
+        again.clear()
+        await ctx.info("Before the reconnection")
+        await ctx.close_sse_stream()
+        async with asyncio.timeout(10):
+            await again.wait()
+        # The SDK loses what is sent while it replays the events of a resumed stream.
+        await asyncio.sleep(0.3)
     return "Reconnected."
 
 
 @server.tool(structured_output=False)
 async def test_trigger_tool_change(ctx: Context) -> str:
     """Announces another list of tools."""
+    if ctx.protocol_version is not None and ctx.protocol_version < "2026-07-28":
+        await ctx.session.send_tool_list_changed()
     await ctx.notify_tools_changed()
     return "Announced."
 
@@ -482,6 +499,9 @@ application = server.streamable_http_app(event_store=Events(), retry_interval=10
 
 async def serve_every_path(scope: Any, receive: Any, send: Any) -> None:
     if scope["type"] == "http":
+        headers = dict(scope["headers"])
+        if scope["method"] == "GET" and b"last-event-id" in headers:
+            resumed[headers.get(b"mcp-session-id", b"").decode()].set()
         scope = {**scope, "path": "/mcp", "raw_path": b"/mcp"}
     await application(scope, receive, send)
 
