@@ -601,6 +601,8 @@ async def test_connections_of_a_key_are_known(mcp: Started) -> None:
     for each in others:
         await each.wire.close()
     await eventually(lambda: not mcp.gateway.metrics.mcp.connected, "all are closed")
+
+
 async def test_a_client_that_registers_with_a_wrong_key(start: Start) -> None:
     """mcp-remote shows this answer in place of the 401: it says that a valid key is needed."""
     routes = 'routes:\n  mcp: {match: "* /mcp/**", upstream: api, mcp: {tools: {"*": allow}}}\n'

@@ -77,7 +77,7 @@ def test_as_a_result(refusal: Refusal) -> None:
 def test_the_type_of_a_result(version: str, kind: str | None) -> None:
     """From 2026-07-28 on a result says that it is complete; clients refuse one without."""
     call = Message("request", b"1", "tools/call", "search", version)
-    answer = refused(RATE_LIMITED, "words", {}, Body((call,)), None, as_result=True)
+    answer = refusal_body(RATE_LIMITED, "words", {}, Body((call,)), None, as_result=True)
     assert json.loads(answer.body)["result"].get("resultType") == kind
 
 
