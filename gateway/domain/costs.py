@@ -99,6 +99,8 @@ def is_json(content_type: str, content_encoding: str) -> bool:
     An upstream may read a body of another type, charset or coding in another way: JSON can be a
     form at the same time, with other elements.
     """
+    if content_type == "application/json" and not content_encoding:
+        return True
     found = _JSON(content_type)
     if found is None or content_encoding.strip().lower() not in {"", "identity"}:
         return False

@@ -44,7 +44,7 @@ class Accounting:
         self, check: Check, plan: str, decision: Decision, identity: Identity | None
     ) -> None:
         """Count what each limit decided, and warn. A check at cost 0 is not to come here."""
-        if check.costs is not None:
+        if check.costs is not None and not all(check.costs):
             check, decision = _counted(check, decision)
         count, warned, now_us = self.metrics.decided, self.warned, decision.now_us
         refusing = decision.refusing

@@ -614,8 +614,15 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._state = _BEGUN[self._state]
         context.metrics.inflight += 1
         self.deadline = inf
+        if requested.route.mcp is not None and isinstance(reader, LengthReader):
+            self._feed_whole(exchange, reader.left)
         context.gate.judge(exchange)
         return exchange
+
+    def _feed_whole(self, exchange: Exchange, length: int) -> None:
+        """Feed a body that came with its head: the gate, which needs it, may decide at once."""
+        if length <= len(self._buffer) - self._at:
+            self._buffer = exchange.feed(self._rest())
 
     def _refuse_head(self, refusal: Refusal) -> None:
         """Refuse a head; if a key was received with it, the answer reports its limits."""

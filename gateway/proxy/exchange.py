@@ -48,7 +48,7 @@ from gateway.proxy.request import JSON, Request
 from gateway.proxy.translation import translated_head
 from gateway.proxy.tunnel import Side, Tunnel
 from gateway.proxy.upstream_connection import UpstreamConnection
-from gateway.proxy.whole_body import WholeBody
+from gateway.proxy.whole_body import AT_ONCE_BYTES, WholeBody
 from gateway.routing import Requested
 
 log = logging.getLogger("gateway.proxy")
@@ -335,7 +335,9 @@ class Exchange(Request):
         begun = b"".join(self.pending)
         if len(begun) > most or (fields.length is not None and fields.length > most):
             return too_large
-        if reader is None or (reader.done and self.body is not None):
+        if reader is None or (
+            reader.done and (self.body is not None or len(begun) <= AT_ONCE_BYTES)
+        ):
             return begun
         self.phase = _BODY_NEEDED[self.phase]
         self.body = WholeBody(most, too_large)

@@ -15,10 +15,10 @@ from typing import Any, Final
 from gateway.domain.identity import Grant
 from gateway.domain.limits import Check, Decision
 from gateway.domain.mcp.events import COMMENT, MEDIA_TYPE, EditedStream, Stream
-from gateway.domain.mcp.lists import MOST_BYTES, Unreadable, filtered
+from gateway.domain.mcp.lists import MOST_BYTES, TOOLS, Unreadable, filtered
 from gateway.domain.mcp.messages import Message
 from gateway.domain.mcp.refusals import LIMITED
-from gateway.domain.mcp.sessions import Session, server_tag
+from gateway.domain.mcp.sessions import Session
 from gateway.domain.mcp.settings import CALL
 from gateway.domain.upstreams import Server
 from gateway.errors import SESSION_UNKNOWN, Refusal
@@ -36,8 +36,7 @@ from gateway.proxy.upstream_connection import UpstreamConnection
 _replaced: Final = re.compile(rb"(?i)\r\n(?:mcp-session-id|accept-encoding):[^\r\n]*")
 _host: Final = re.compile(rb"\r\nHost:[^\r\n]*")
 _session: Final = re.compile(rb"(?i)(?:\A|(?<=\n))mcp-session-id:[ \t]*([^\r\n]*?)[ \t]*\r\n")
-_content_type: Final = re.compile(rb"(?i)(?:\A|(?<=\n))content-type:[ \t]*([^;\r\n]*)")
-_encoded: Final = re.compile(rb"(?i)(?:\A|(?<=\n))content-encoding:")
+_content_type: Final = re.compile(rb"\ncontent-type:[ \t]*([^;\r\n]*)")
 
 
 class McpState(Reading):
@@ -134,11 +133,12 @@ class McpExchange(Exchange):
     # -- the answer -------------------------------------------------------------------------------
     def respond(self, head: ResponseHead, reader: BodyReader | None, payload: bytes) -> None:
         state = self.mcp
-        head = self._with_sealed_session(head)
-        found = _content_type.search(head.forward)
-        kind = b"" if found is None else found[1].strip().lower()
+        fields = _lowered(head)
+        if b"\nmcp-session-id:" in fields:
+            head = self._with_sealed_session(head)
+        kind = _kind(fields)
         is_stream = kind == MEDIA_TYPE
-        is_plain = _encoded.search(head.forward) is None
+        is_plain = b"\ncontent-encoding:" not in fields
         is_list = section(self.route).is_filtered and state.gets_tools
         if is_stream:
             head = _with_lines(head, b"X-Accel-Buffering: no\r\n")
@@ -162,11 +162,10 @@ class McpExchange(Exchange):
     def _with_sealed_session(self, head: ResponseHead) -> ResponseHead:
         """The head with the session id for the client."""
         found = _session.search(head.forward)
-        if found is None:
-            return head
+        assert found is not None, "it has the field"
         upstream, identity = self.upstream, self.identity
         assert upstream is not None, "it has answered"
-        session = Session(found[1].decode("latin-1"), server_tag(upstream.pool.label))
+        session = Session(found[1].decode("latin-1"), upstream.pool.tag)
         lineage = "" if identity is None else identity.record.lineage
         sealed = self.context.seals.seal(session, lineage, first_name(self.route))
         head = replace(head, forward=_session.sub(b"", head.forward))
@@ -215,8 +214,7 @@ class McpExchange(Exchange):
 
     def _filtered_whole(self, head: ResponseHead, payload: bytes) -> tuple[ResponseHead, bytes]:
         """A whole answer with a list, filtered."""
-        found = _content_type.search(head.forward)
-        if found is not None and found[1].strip().lower() == MEDIA_TYPE:
+        if _kind(_lowered(head)) == MEDIA_TYPE:
             stream = self._edited_stream()
             payload = stream.feed(payload) + stream.end()
         else:
@@ -224,7 +222,9 @@ class McpExchange(Exchange):
         return replace(head, length=len(payload), chunked=False), payload
 
     def _edited_stream(self) -> EditedStream:
-        return EditedStream(self._edited_event, MOST_BYTES, self.context.metrics.mcp.unfiltered)
+        return EditedStream(
+            self._edited_event, MOST_BYTES, self.context.metrics.mcp.unfiltered, TOOLS
+        )
 
     def _edited_event(self, data: bytes) -> bytes:
         """A message of the server, without the tools that the key may not call."""
@@ -304,6 +304,17 @@ class TracedMcpExchange(TracedExchange, McpExchange):
     def _end(self, steps: Steps, now: float) -> None:
         self._count()
         TracedExchange._end(self, steps, now)
+
+
+def _lowered(head: ResponseHead) -> bytes:
+    """The field lines in lower case, each after a LF."""
+    return b"\n" + head.forward.lower()
+
+
+def _kind(fields: bytes) -> bytes:
+    """The media type, of lines in lower case."""
+    found = _content_type.search(fields)
+    return b"" if found is None else found[1].strip()
 
 
 def _with_lines(head: ResponseHead, lines: bytes) -> ResponseHead:

@@ -38,23 +38,19 @@ class Reading:
     body:    its messages; None: it has none, or they were not read
     fault:   why they cannot be read
     demand:  what they ask for
-    session: None: it has none
+    session: None: it has none; session_tag: of it, 0: it has none
     gets_tools: the answer may have lists of tools
     """
 
-    __slots__ = ("body", "demand", "fault", "gets_tools", "session")
+    __slots__ = ("body", "demand", "fault", "gets_tools", "session", "session_tag")
 
     def __init__(self) -> None:
         self.body: Body | None = None
         self.fault: Fault | None = None
         self.demand: Demand = ENDING
         self.session: Session | None = None
+        self.session_tag = 0
         self.gets_tools = False
-
-    @property
-    def session_tag(self) -> int:
-        """As `Request.connection`: of the session; 0: it has none."""
-        return 0 if self.session is None else self.session.tag
 
     @property
     def message(self) -> Message | None:
@@ -122,7 +118,10 @@ class Reading:
         if not sealed or (message is not None and message.version > LAST_STATEFUL):
             return None
         self.session = seals.open(sealed, granted.lineage, first_name(request.route))
-        return SESSION_UNKNOWN if self.session is None else None
+        if self.session is None:
+            return SESSION_UNKNOWN
+        self.session_tag = self.session.tag
+        return None
 
 
 def section(route: Route) -> Mcp:

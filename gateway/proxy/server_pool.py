@@ -14,6 +14,7 @@ from gateway import tasks
 from gateway.domain import balance
 from gateway.domain.balance import Health
 from gateway.domain.breaker import Window
+from gateway.domain.mcp.sessions import server_tag
 from gateway.domain.policy import Timeouts
 from gateway.domain.targets import Target
 from gateway.domain.upstreams import Ejection, HealthCheck, Trust, Upstream
@@ -57,6 +58,7 @@ class ServerPool:
     """The connections to one target. The last used is used next, so that the others expire.
 
     label:      names it in logs and metrics
+    tag:        names it in the sessions of MCP clients
     weight:     how many requests it gets, in proportion to those of other servers
     priority:   it gets requests while no server with a lower one is healthy
     busy:       exchanges on its connections, or waiting for one to open; changed only here
@@ -74,6 +76,7 @@ class ServerPool:
         self.target = target
         self.server = target.server
         self.label = target.label
+        self.tag = server_tag(target.label)
         self.weight = 1
         self.priority = 0
         self.metrics = metrics

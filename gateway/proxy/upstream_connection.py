@@ -103,6 +103,7 @@ class Owner(Protocol):
     name: str
     server: Server
     label: str
+    tag: str
     metrics: Metrics
     health: Health
     response_s: float

@@ -15,7 +15,6 @@ from gateway import tasks
 from gateway.domain.balance import due, probe
 from gateway.domain.balancing.rule import Asking
 from gateway.domain.balancing.rules import RULES
-from gateway.domain.mcp.sessions import server_tag
 from gateway.domain.policy import Policy, Timeouts
 from gateway.domain.targets import Target, place
 from gateway.domain.upstreams import Server, Trust, Upstream
@@ -287,7 +286,7 @@ class UpstreamPools:
         """
         servers = self._upstreams.get(upstream)
         pools = () if servers is None else servers.pools
-        pool = next((pool for pool in pools if server_tag(pool.label) == server), None)
+        pool = next((pool for pool in pools if pool.tag == server), None)
         if servers is None or pool is None:
             return False
         if servers.is_full:

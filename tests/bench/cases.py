@@ -21,6 +21,15 @@ from gateway.http1.response import ResponseHead, parse_response_head
 from gateway.observe.access import AccessLog
 from gateway.observe.spans import TracedRequest
 from gateway.proxy.tracing import Tracer
+from tests.bench.mcp_cases import (
+    CALL,
+    events,
+    mcp_call,
+    mcp_session_call,
+    message,
+    plain_post,
+    plain_session_call,
+)
 from tests.bench.rig import (
     KEYS,
     TOGETHER,
@@ -218,6 +227,13 @@ CASES: Final = (
     Case("GET, another key and path", _get_others),
     Case("POST of 4 KiB", _post),
     Case("answer in chunks", _chunked),
+    Case("POST of 300 bytes, 5 limits", plain_post),
+    Case("MCP call of 300 bytes, 5 limits", mcp_call),
+    Case("POST, 5 limits, session's field", plain_session_call),
+    Case("MCP call in a session", mcp_session_call),
+    Case("event of a stream", events("/plain", CALL)),
+    Case("event of an MCP stream", events("/mcp", CALL)),
+    Case("event before an MCP list", events("/mcp", message("tools/list"))),
     Case("429, remembered", _limited_remembered),
     Case("429, fresh", _limited),
     Case("401, unknown key", _unknown_key),

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from gateway.domain.mcp.messages import HEADER_MISMATCH, INVALID, INVALID_PARAMS, UNREADABLE
+from gateway.proxy.whole_body import AT_ONCE_BYTES
 from tests.kit.eventually import eventually
 from tests.kit.keys import make_key
 from tests.kit.upstream import Exchange, Script, build_response, reply
@@ -129,6 +130,26 @@ async def test_the_judged_bytes_are_forwarded(mcp: Started) -> None:
     assert received.maybe("Origin") == "http://a.example"
     assert received.maybe("Accept-Encoding") == "identity"
     assert received.maybe("Host") == mcp.upstream.url.removeprefix("http://")
+
+
+@pytest.mark.parametrize("cut", [0, 1, 40, 300])
+async def test_however_a_body_arrives(mcp: Started, cut: int) -> None:
+    """With its head, after it, or with the next request: each is decided by its own body."""
+    client = await mcp.client()
+    bodies = [
+        json.dumps(request("tools/call", at, name="other", text="x" * size)).encode()
+        for at, size in enumerate((0, 10, AT_ONCE_BYTES, 10))
+    ]
+    bodies.insert(2, b"{")
+    fields = [*client.auth, JSON]
+    sent = b"".join(build_request("POST", client.path, fields, body) for body in bodies)
+    await client.wire.send(sent[: len(sent) - cut])
+    if cut:
+        await mcp.upstream.received(1)
+        await client.wire.send(sent[len(sent) - cut :])
+    answers = [await client.wire.read_response("POST") for _ in bodies]
+    assert [answer.status for answer in answers] == [200, 200, 400, 200, 200]
+    assert [each.body for each in mcp.upstream.requests] == bodies[:2] + bodies[3:]
 
 
 @pytest.mark.parametrize(

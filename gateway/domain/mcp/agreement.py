@@ -47,7 +47,7 @@ def disagreement(body: Body, header: Callable[[str], str]) -> Fault | None:
 
 def _decoded(value: str) -> str:
     """A header's value, which may be encoded; one that cannot be decoded agrees with nothing."""
-    found = _ENCODED(value)
+    found = _ENCODED(value) if value else None
     if found is None:
         return value
     try:

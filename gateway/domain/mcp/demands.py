@@ -6,12 +6,11 @@ a concurrency limit the requests that wait for an answer, and all others the uni
 
 from __future__ import annotations
 
-from collections import Counter
 from dataclasses import dataclass
 from typing import Final
 
 from gateway.domain.limits import Limit
-from gateway.domain.mcp.messages import Body, Message
+from gateway.domain.mcp.messages import Body
 from gateway.domain.mcp.settings import CALL, Mcp
 
 #: Requests that count nothing: refusing them would break running calls, or the choice of version.
@@ -51,13 +50,13 @@ ENDING: Final = Demand()
 
 def demand_of(body: Body, mcp: Mcp, cost: int) -> Demand:
     """Of a body. cost: of a request for which no tool says otherwise"""
-    called = Counter(each.name for each in body.requests if each.method == CALL)
-    units = sum(_units(each, mcp, cost) for each in body.requests)
+    called: dict[str, int] = {}
+    units = 0
+    for request in body.requests:
+        if request.method == CALL:
+            called[request.name] = called.get(request.name, 0) + 1
+            own = mcp.tool(request.name).cost
+            units += cost if own is None else own
+        elif request.method not in FREE:
+            units += cost
     return Demand(units, len(body.messages), tuple(sorted(called.items())), units > 0)
-
-
-def _units(request: Message, mcp: Mcp, cost: int) -> int:
-    if request.method in FREE:
-        return 0
-    own = mcp.tool(request.name).cost if request.method == CALL else None
-    return cost if own is None else own

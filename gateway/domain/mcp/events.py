@@ -15,6 +15,7 @@ MEDIA_TYPE: Final = b"text/event-stream"
 COMMENT: Final = b": keep-alive\n\n"
 
 _EMPTY_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
+_ENDS: Final = (b"\n\n", b"\r\n\r\n")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
 
 
@@ -52,16 +53,22 @@ class EditedStream(Stream):
     """A stream whose events are edited, one whole event after the other.
 
     edit: returns the new data of an event; most: the longest event that is edited. After a longer
-    one, of which `too_long` is told, the rest of the stream is passed on unchanged
+    one, of which `too_long` is told, the rest of the stream is passed on unchanged; mark: what
+    events that are edited have in them: others, which may be many, are passed on as they are
     """
 
-    __slots__ = ("_edit", "_kept", "_most", "_too_long", "is_edited")
+    __slots__ = ("_edit", "_kept", "_mark", "_most", "_too_long", "is_edited")
 
     def __init__(
-        self, edit: Callable[[bytes], bytes], most: int, too_long: Callable[[], None]
+        self,
+        edit: Callable[[bytes], bytes],
+        most: int,
+        too_long: Callable[[], None],
+        mark: bytes = b"",
     ) -> None:
         super().__init__()
         self._edit = edit
+        self._mark = mark
         self._most = most
         self._too_long = too_long
         self._kept = bytearray()
@@ -73,6 +80,8 @@ class EditedStream(Stream):
 
     def feed(self, data: bytes) -> bytes:
         if not self.is_edited:
+            return super().feed(data)
+        if not self._kept and self._mark not in data and data.endswith(_ENDS):
             return super().feed(data)
         # Only new bytes can complete an event: no byte is searched twice.
         at = max(len(self._kept) - 3, 0)
@@ -98,6 +107,8 @@ class EditedStream(Stream):
         return rest
 
     def _edited(self, event: bytes) -> bytes:
+        if self._mark not in event:
+            return event
         lines = _LINE_END.split(event)
         values = [_value(line) for line in lines]
         data = b"\n".join([value for value in values if value is not None])

@@ -15,6 +15,9 @@ from gateway.domain.mcp.messages import LAST_STATEFUL
 #: The largest answer that is filtered.
 MOST_BYTES: Final = 4 * 1024 * 1024
 
+#: What lists have in them.
+TOOLS: Final = b'"tools"'
+
 _Object = dict[str, msgspec.Raw]
 _object: Final = msgspec.json.Decoder(_Object).decode
 _list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode

@@ -315,6 +315,8 @@ def _unambiguous(pairs: Pairs, names: frozenset[str]) -> dict[str, msgspec.Raw]:
     if len(found) < len(pairs):
         raise _Invalid("an object has a key twice")
     others = found.keys() - names
+    if not others:
+        return found
     if ODD.search("".join(others)):
         raise _Invalid("a key with characters that some parsers ignore")
     # Together: there may be many, and a key has no LF.

@@ -105,6 +105,15 @@ def test_an_event_is_passed_on_when_it_is_whole() -> None:
     assert stream.feed(b"\n\n") == b"data: B\n\n"
 
 
+@given(LINES, st.sampled_from(ENDS[:2]), CUTS)
+def test_marked_events(lines: list[str], end: str, cuts: list[int]) -> None:
+    """Only events with the mark are edited, however they arrive."""
+    text = "".join(f"{line}{end}" for line in [*lines, "", "data: <mark>", "", ""]).encode()
+    stream = EditedStream(bytes.upper, 1_000, never, b"<mark>")
+    passed = b"".join(stream.feed(piece) for piece in pieces(text, cuts)) + stream.end()
+    assert parsed(passed) == parsed(text.replace(b"<mark>", b"<MARK>"))
+
+
 def test_a_long_event() -> None:
     """After an event beyond the bound, the stream is passed on as it is, and once it is told."""
     told: list[None] = []
