@@ -169,7 +169,8 @@ class LeaseKeeper:
         awaited: list[tuple[str, Member]] = []
         if check.connection:
             awaited = [lease for lease in check.leases if isinstance(lease[1], tuple)]
-            self._awaited.update(awaited)
+            for lease in awaited:
+                self._awaited[lease] += 1
 
         def decided(decision: Decision | None) -> None:
             if decision is not None and decision.allowed:
