@@ -23,7 +23,17 @@ hypothesis.settings.load_profile("tests")
 pytest_plugins = ["tests.kit.needs"]
 
 #: Folders whose files take long, the longest first.
-SLOW = ("hostile", "image", "end_to_end", "browser", "loadtests", "helm", "admin", "stores")
+SLOW = (
+    "hostile",
+    "image",
+    "judges",
+    "end_to_end",
+    "browser",
+    "loadtests",
+    "helm",
+    "admin",
+    "stores",
+)
 
 
 @pytest.hookimpl(trylast=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import re
 import secrets
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -81,49 +80,81 @@ OTHER: Final = ["call", "test_multiple_content_types", {}]
 class Case:
     """A refusal that a client meets.
 
-    title: what happens; path: of its route; steps: until it, and after it
+    title: what happens
+    words: of the gateway's message
+    path:  of its route
     at:    which of the steps is refused; 0: the connection
+    steps: until it, and after it
     """
 
     title: str
+    words: str
     path: str
     at: int
     steps: tuple[list[Any], ...]
 
 
 CASES: Final = {
-    "401": Case("A key that is not known, when it connects", "all", 0, (LIST,)),
-    "403": Case("A key without the scope of the route, when it connects", "scoped", 0, (LIST,)),
-    "503": Case("No server is available, when it connects", "down", 0, (LIST,)),
+    "401": Case("A key that is not known, when it connects", "API key", "all", 0, (LIST,)),
+    "403": Case(
+        "A key without the scope of the route, when it connects",
+        "Needed: tools:admin.",
+        "scoped",
+        0,
+        (LIST,),
+    ),
+    "503": Case(
+        "No server is available, when it connects",
+        "No healthy upstream server.",
+        "down",
+        0,
+        (LIST,),
+    ),
     "permission": Case(
         "A call of a tool for which the key lacks the permission",
+        "Needed: scm:read.",
         "all",
         2,
         (LIST, ["call", "test_audio_content", {}], CALL),
     ),
     "unknown": Case(
         "A call of a tool that is denied",
+        "Unknown tool: test_embedded_resource.",
         "all",
         2,
         (LIST, ["call", "test_embedded_resource", {}], CALL),
     ),
     "429": Case(
-        'A call over a limit, `limited_calls: "429"`', "limited", 3, (LIST, CALL, CALL, OTHER)
+        'A call over a limit, `limited_calls: "429"`',
+        "Try again in",
+        "limited",
+        3,
+        (LIST, CALL, CALL, OTHER),
     ),
     "result": Case(
-        "A call over a limit, `limited_calls: result`", "results", 3, (LIST, CALL, CALL, OTHER)
+        "A call over a limit, `limited_calls: result`",
+        "Try again in",
+        "results",
+        3,
+        (LIST, CALL, CALL, OTHER),
     ),
     "list": Case(
-        'Another request over a limit, `limited_calls: "429"`', "lists", 2, (LIST, LIST, LIST)
+        'Another request over a limit, `limited_calls: "429"`',
+        "Try again in",
+        "lists",
+        2,
+        (LIST, LIST, LIST),
     ),
     "list-result": Case(
         "Another request over a limit, `limited_calls: result`",
+        "Try again in",
         "list-results",
         2,
         (LIST, LIST, LIST),
     ),
     "502": Case(
         "The server ends the connection while it handles a call",
+        "closed the connection before it responded",
         "broken",
         2,
         (LIST, ["call", BREAKING, {}], CALL),
@@ -152,16 +183,20 @@ class Client:
 
     version:  its package in `environments.versions`
     has_sessions: it speaks a revision with sessions; otherwise 2026-07-28
+    mode:     how its user sets it, if not as it is by default
     """
 
     title: str
     version: str
     command: tuple[str | Path, ...]
     has_sessions: bool = True
+    mode: str = ""
 
     @property
     def label(self) -> str:
-        return f"{self.title} {versions()[self.version]}"
+        return f"{self.title} {versions()[self.version]}" + (
+            f", `{self.mode}`" if self.mode else ""
+        )
 
 
 def _in_python(environment: str, kind: str) -> tuple[str | Path, ...]:
@@ -176,7 +211,7 @@ def clients() -> dict[str, Client]:
         "mcp-1": Client("Python `mcp`", "sdk-1/mcp", _in_python("sdk-1", "sdk-1")),
         "mcp-2": Client("Python `mcp`", "sdk-2/mcp", _in_python("sdk-2", "sdk-2"), False),
         "mcp-2-legacy": Client(
-            'Python `mcp`, `mode="legacy"`', "sdk-2/mcp", _in_python("sdk-2", "sdk-2-legacy")
+            "Python `mcp`", "sdk-2/mcp", _in_python("sdk-2", "sdk-2-legacy"), True, 'mode="legacy"'
         ),
         "fastmcp": Client(
             "Python `fastmcp`", "sdk-2/fastmcp", _in_python("sdk-2", "fastmcp"), False
@@ -184,10 +219,11 @@ def clients() -> dict[str, Client]:
         "sdk-1": Client(sdk, "@modelcontextprotocol/sdk", (*script(mjs), "sdk-1")),
         "client-2": Client(client, "@modelcontextprotocol/client", (*script(mjs), "client-2")),
         "client-2-auto": Client(
-            f'{client}, `mode: "auto"`',
+            client,
             "@modelcontextprotocol/client",
             (*script(mjs), "client-2-auto"),
             False,
+            'mode: "auto"',
         ),
         "mcp-remote": Client("`mcp-remote`", "mcp-remote", (*script(mjs), "mcp-remote")),
     }
@@ -213,6 +249,14 @@ class Shown:
     def outcomes(self) -> list[str]:
         return [step.outcome for step in self.steps]
 
+    def has_message(self, case: Case) -> bool:
+        """Does it show the message of the gateway?"""
+        return case.words in self.steps[case.at].text
+
+    def goes_on(self, case: Case) -> bool:
+        """Is the session used after the refusal? A refused connection has none."""
+        return "lost" not in self.outcomes[case.at :] and self.outcomes[-1] == "ok"
+
 
 @dataclass
 class Clinic:
@@ -222,13 +266,15 @@ class Clinic:
     site: Site
 
     async def knows_what_is_down(self) -> bool:
-        headers = [
-            ("Authorization", f"Bearer {await self.site.key()}"),
-            ("Content-Type", "application/json"),
-        ]
-        body = b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}'
-        request = {"method": "POST", "headers": headers, "body": body}
-        return (await fetch(self.site.port, "/mcp/down", **request)).status == 503
+        answer = await fetch(
+            self.site.port,
+            "/mcp/down",
+            key=await self.site.key(),
+            method="POST",
+            headers=[("Content-Type", "application/json")],
+            body=b'{"jsonrpc": "2.0", "id": 1, "method": "ping"}',
+        )
+        return answer.status == 503
 
 
 @asynccontextmanager
@@ -291,11 +337,3 @@ async def everyone(folder: Path) -> dict[str, dict[str, Shown]]:
             *(one(here, name, client) for name, client in clients().items())
         )
     return dict(found)
-
-
-def plain(text: str) -> str:
-    """A shown text without what differs between two runs."""
-    text = re.sub(r"\b\d+ seconds?\b", "N seconds", text)
-    text = re.sub(r'"retry_after": ?\d+', '"retry_after": N', text)
-    text = re.sub(r'"request_id": ?"[^"]*"', '"request_id": "…"', text)
-    return re.sub(r"http://127\.0\.0\.1:\d+", "http://HOST", text)

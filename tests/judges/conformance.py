@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Final
 
 from tests.judges.environments import node, package
-from tests.judges.site import run
+from tests.judges.relay import relay
+from tests.judges.site import everything, run, started_site
 
 #: The revisions whose requirements are run.
 REVISIONS: Final = ("2025-11-25", "2026-07-28")
@@ -49,6 +50,26 @@ async def conformance(folder: Path, port: int, revision: str) -> Verdicts:
         for check in json.loads(file.read_text(encoding="utf-8")):
             checks.setdefault(f"{check['id']}: {check['name']}", []).append(check["status"])
     return Verdicts(scenarios)
+
+
+#: By revision: of the server itself, and through the gateway.
+Compared = dict[str, tuple[Verdicts, Verdicts]]
+
+
+async def compare(folder: Path) -> Compared:
+    """The verdicts on each revision, without the gateway and through it."""
+    found = {}
+    async with (
+        everything(folder / "server") as server,
+        started_site(folder, f"http://127.0.0.1:{server}") as site,
+        relay(site.port, await site.key()) as through,
+    ):
+        for revision in REVISIONS:
+            found[revision] = (
+                await conformance(folder / f"direct-{revision}", server, revision),
+                await conformance(folder / f"gateway-{revision}", through, revision),
+            )
+    return found
 
 
 def worse(direct: Verdicts, gateway: Verdicts) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 
@@ -50,10 +51,11 @@ async def relay(port: int, key: str, breaks_at: str = "") -> AsyncIterator[int]:
                 for name, value in answer.headers.items():
                     if name.lower() not in NOT_PASSED:
                         response.headers.add(name, value)
-                await response.prepare(request)
-                async for part in answer.content.iter_any():
-                    await response.write(part)
-                await response.write_eof()
+                with contextlib.suppress(ConnectionResetError):  # the client has left
+                    await response.prepare(request)
+                    async for part in answer.content.iter_any():
+                        await response.write(part)
+                    await response.write_eof()
                 return response
 
         application = web.Application(client_max_size=16 << 20)

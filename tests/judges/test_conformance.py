@@ -3,47 +3,30 @@
 from __future__ import annotations
 
 import asyncio
-from pathlib import Path
 
 import pytest
 
-from tests.judges.conformance import REVISIONS, Verdicts, conformance, worse
+from tests.judges.conformance import REVISIONS, Compared, Verdicts, compare, worse
 from tests.judges.environments import needs_judges
-from tests.judges.relay import relay
-from tests.judges.site import everything, started_site
+from tests.judges.tables import PAGE, conformance_table
 
-pytestmark = needs_judges()
-
-
-async def compare(folder: Path) -> dict[str, tuple[Verdicts, Verdicts]]:
-    """The verdicts on each revision: of the server itself, and through the gateway."""
-    found = {}
-    async with (
-        everything(folder / "server") as server,
-        started_site(folder, f"http://127.0.0.1:{server}") as site,
-        relay(site.port, await site.key()) as through,
-    ):
-        for revision in REVISIONS:
-            found[revision] = (
-                await conformance(folder / f"direct-{revision}", server, revision),
-                await conformance(folder / f"gateway-{revision}", through, revision),
-            )
-    return found
+# The suite runs within the first test.
+pytestmark = [needs_judges(), pytest.mark.timeout(400)]
 
 
 @pytest.fixture(scope="module")
-def compared(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[Verdicts, Verdicts]]:
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Compared:
     return asyncio.run(compare(tmp_path_factory.mktemp("conformance")))
 
 
 @pytest.mark.parametrize("revision", REVISIONS)
-def test_no_verdict_is_worse(compared: dict[str, tuple[Verdicts, Verdicts]], revision: str) -> None:
+def test_no_verdict_is_worse(compared: Compared, revision: str) -> None:
     """Each check of each scenario has at least the result that it has directly."""
     direct, gateway = compared[revision]
     assert worse(direct, gateway) == []
 
 
-def test_the_suite_ran(compared: dict[str, tuple[Verdicts, Verdicts]]) -> None:
+def test_the_suite_ran(compared: Compared) -> None:
     """The server passes what the revisions require, so that there is something to lose."""
     for direct, _ in compared.values():
         required = [name for name in direct.scenarios if not name.startswith("tasks-")]
@@ -63,3 +46,8 @@ def test_what_is_worse_is_found() -> None:
         "b, z: INFO directly, None by the gateway",
     ]
     assert worse(direct, direct) == []
+
+
+def test_the_documented_table(compared: Compared) -> None:
+    """The page says what this run found; `python -m tests.judges.tables` renews it."""
+    assert conformance_table(compared) in PAGE.read_text(encoding="utf-8")

@@ -15,7 +15,8 @@ from tests.judges.site import started, started_site
 from tests.kit.ports import free_port
 from tests.kit.wire import fetch
 
-pytestmark = needs_judges()
+# All clients run within the first test.
+pytestmark = [needs_judges(), pytest.mark.timeout(400)]
 
 EVERYTHING = package("@modelcontextprotocol/server-everything/dist/index.js")
 ROUTES = """
@@ -39,7 +40,7 @@ CLIENTS = ("mcp-1", "mcp-2", "sdk-1", "client-2-auto")
 
 def commands(ports: dict[str, int]) -> dict[str, list[str | Path]]:
     """Each server's command."""
-    stdio = [node(), EVERYTHING, "stdio"]
+    stdio: list[str | Path] = [node(), EVERYTHING, "stdio"]
     npm = package("mcp-proxy/dist/bin/mcp-proxy.mjs")
     pypi = ["-m", "mcp_proxy", "--port", str(ports["pypi"]), "--pass-environment"]
     return {
