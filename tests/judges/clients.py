@@ -71,9 +71,9 @@ upstreams:
   down: {{servers: ["http://127.0.0.1:{down}"], health: {{path: /, interval: 1s}}}}
 """
 
-LIST: Final = ["list"]
-CALL: Final = ["call", "test_simple_text", {}]
-OTHER: Final = ["call", "test_multiple_content_types", {}]
+LIST: Final[list[Any]] = ["list"]
+CALL: Final[list[Any]] = ["call", "test_simple_text", {}]
+OTHER: Final[list[Any]] = ["call", "test_multiple_content_types", {}]
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,7 @@ class Case:
     path:  of its route
     at:    which of the steps is refused; 0: the connection
     steps: until it, and after it
+    again: the steps after it are refused as well
     """
 
     title: str
@@ -92,6 +93,7 @@ class Case:
     path: str
     at: int
     steps: tuple[list[Any], ...]
+    again: bool = False
 
 
 CASES: Final = {
@@ -144,6 +146,7 @@ CASES: Final = {
         "lists",
         2,
         (LIST, LIST, LIST),
+        again=True,
     ),
     "list-result": Case(
         "Another request over a limit, `limited_calls: result`",
@@ -151,6 +154,14 @@ CASES: Final = {
         "list-results",
         2,
         (LIST, LIST, LIST),
+        again=True,
+    ),
+    "404": Case(
+        "A session that the gateway does not know",
+        "Session not found. Start a new one with initialize.",
+        "spoiled",
+        3,
+        (LIST, OTHER, CALL, CALL),
     ),
     "502": Case(
         "The server ends the connection while it handles a call",
@@ -254,16 +265,23 @@ class Shown:
         return case.words in self.steps[case.at].text
 
     def goes_on(self, case: Case) -> bool:
-        """Is the session used after the refusal? A refused connection has none."""
-        return "lost" not in self.outcomes[case.at :] and self.outcomes[-1] == "ok"
+        """Do the steps after the refusal succeed, and the end?"""
+        return all(
+            step.outcome == "ok" or (case.again and case.words in step.text)
+            for step in self.steps[case.at + 1 :]
+        )
 
 
 @dataclass
 class Clinic:
-    """The server that clients call, and the gateway in front of it."""
+    """The server that clients call, and the gateway in front of it.
+
+    spoiled: a port of that gateway, which spoils sessions in which OTHER was called
+    """
 
     server: int
     site: Site
+    spoiled: int
 
     async def knows_what_is_down(self) -> bool:
         answer = await fetch(
@@ -286,7 +304,8 @@ async def clinic(folder: Path) -> AsyncIterator[Clinic]:
         site = await stack.enter_async_context(
             started_site(folder, "", routes=ROUTES, upstreams=upstreams)
         )
-        here = Clinic(server, site)
+        spoiled = await stack.enter_async_context(relay(site.port, "", spoils_at=OTHER[1]))
+        here = Clinic(server, site, spoiled)
         await eventually(here.knows_what_is_down, "the health check finds that it is down")
         yield here
 
@@ -307,10 +326,11 @@ async def drive_all(folder: Path, here: Clinic, client: Client) -> dict[str, Sho
     unknown, _ = make_key(secrets.randbelow)
     key = await here.site.key()
     gateway = f"http://127.0.0.1:{here.site.port}/mcp"
+    spoiled = f"http://127.0.0.1:{here.spoiled}/mcp"
     cases: list[dict[str, Any]] = [
         {
             "name": name,
-            "url": f"{gateway}/{case.path}",
+            "url": f"{spoiled}/all" if case.path == "spoiled" else f"{gateway}/{case.path}",
             "key": unknown if name == "401" else key,
             "steps": case.steps,
         }

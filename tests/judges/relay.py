@@ -12,16 +12,22 @@ from aiohttp import web
 #: Of one connection, or made by each side itself.
 NOT_PASSED = ("connection", "keep-alive", "transfer-encoding", "content-length")
 
+SESSION = "Mcp-Session-Id"
+
 
 @asynccontextmanager
-async def relay(port: int, key: str, breaks_at: str = "") -> AsyncIterator[int]:
+async def relay(
+    port: int, key: str = "", *, breaks_at: str = "", spoils_at: str = ""
+) -> AsyncIterator[int]:
     """Pass requests to this port of 127.0.0.1, with the key; yields the relay's port.
 
     Everything else is passed as it is, answers as they arrive. If the client leaves, the request
     to the other side is closed.
 
     breaks_at: in a body, this ends the connection without an answer
+    spoils_at: in a body, this spoils the id of its session in all later requests
     """
+    spoiled: set[str] = set()
     timeout = aiohttp.ClientTimeout(total=None)
     async with aiohttp.ClientSession(
         auto_decompress=False, timeout=timeout, cookie_jar=aiohttp.DummyCookieJar()
@@ -37,6 +43,12 @@ async def relay(port: int, key: str, breaks_at: str = "") -> AsyncIterator[int]:
                 for name, value in request.headers.items()
                 if name.lower() not in NOT_PASSED
             ]
+            session = request.headers.get(SESSION, "")
+            if session in spoiled:
+                headers = [pair for pair in headers if pair[0].lower() != SESSION.lower()]
+                headers.append((SESSION, f"{session}0"))
+            elif session and spoils_at and spoils_at.encode() in body:
+                spoiled.add(session)
             if key:
                 headers.append(("Authorization", f"Bearer {key}"))
             async with client.request(

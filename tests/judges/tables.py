@@ -36,6 +36,8 @@ def clients_table(found: Found) -> str:
 
 
 def _cell(shown: Shown, case: Case) -> str:
+    if shown.outcomes[case.at] == "ok":
+        return "nothing"
     what = "message" if shown.has_message(case) else "status"
     return what if case.at == 0 or shown.goes_on(case) else f"{what}, lost"
 
@@ -47,10 +49,9 @@ def texts(found: Found) -> str:
         same: dict[str, list[str]] = {}
         for client, cases in found.items():
             step = cases[name].steps[case.at]
-            text = plain(step.text)
-            same.setdefault(text + (" (result)" if step.outcome == "result" else ""), []).append(
-                clients()[client].label
-            )
+            text = plain(step.text) + (" (result)" if step.outcome == "result" else "")
+            text = "nothing: it succeeds" if step.outcome == "ok" else text
+            same.setdefault(text, []).append(clients()[client].label)
         rows = [["; ".join(who), text] for text, who in same.items()]
         parts.append(f"**`{name}`: {case.title}.**\n\n{_table(['clients', 'shown'], rows)}")
     return "\n".join(parts)

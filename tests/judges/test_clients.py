@@ -18,6 +18,8 @@ pytestmark = [needs_judges(), pytest.mark.timeout(400)]
 FRAGILE = {"mcp-1"}
 #: Show only the status of an answer to the first request.
 TERSE = {"mcp-1", "client-2-auto"}
+#: Begin another session in place of one that is not known.
+RENEWING = {"mcp-remote"}
 SECONDS = re.compile(
     r"Rate limit exceeded: 1 request per hour \([\w/-]+\)\. Try again in \d+ second"
 )
@@ -60,7 +62,7 @@ def test_nothing_hangs(found: dict[str, dict[str, Shown]], name: str) -> None:
 
 
 @by_client
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", sorted(CASES.keys() - {"404"}))
 def test_what_is_refused_fails(found: dict[str, dict[str, Shown]], name: str, case: str) -> None:
     """The step that is refused fails, none before it, and it says something."""
     outcomes = found[name][case].outcomes
@@ -108,6 +110,17 @@ def test_no_connection(found: dict[str, dict[str, Shown]], name: str, case: str)
     """The client does not connect, and shows the message, or at least the status."""
     shown = found[name][case]
     assert shown.has_message(CASES[case]) or (name in TERSE and case in shown.steps[0].text)
+
+
+@by_client
+def test_a_session_that_is_not_known(found: dict[str, dict[str, Shown]], name: str) -> None:
+    """Only mcp-remote begins a new one; without sessions there is nothing to refuse."""
+    shown = found[name]["404"]
+    if name in RENEWING or not clients()[name].has_sessions:
+        assert set(shown.outcomes) == {"ok"}
+    elif name not in FRAGILE:
+        assert shown.has_message(CASES["404"])
+        assert not shown.goes_on(CASES["404"])
 
 
 @by_client
