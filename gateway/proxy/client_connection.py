@@ -215,8 +215,14 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._ack_progress = None
         self._wait(self.context.gate.policy.timeouts.write_s)
         self.context.connections.mark(self)
-        if self.exchange is not None and self.exchange.upstream is not None:
-            self.exchange.upstream.pause()
+        exchange = self.exchange
+        # The end of an answer is written when its upstream connection may serve another exchange.
+        if (
+            exchange is not None
+            and exchange.upstream is not None
+            and exchange.upstream.exchange is exchange
+        ):
+            exchange.upstream.pause()
 
     def resume_writing(self) -> None:
         self._write_paused = False
