@@ -49,6 +49,9 @@ MOST_NAME_BYTES: Final = 64 * 1024
 #: The longest `_meta`, as JSON: it is gone over a third time.
 MOST_META_BYTES: Final = 64 * 1024
 
+#: What the method of each notification contains.
+NOTICES: Final = "notifications/"
+
 #: The parameter that names what is asked for, by method. Only a call must have it.
 NAMED: Final = {
     CALL: "name",
@@ -242,6 +245,9 @@ def _read_message(pairs: dict[str, msgspec.Raw], read_id: bytes) -> Message:
         params = _unambiguous(_object(pairs["params"], "params"), _PARAM_NAMES)
     if "id" in pairs and not read_id:
         raise _Invalid('"id" is neither text nor integer')
+    if not read_id and NOTICES not in method:
+        # JSON-RPC servers run it, and do not answer.
+        raise _Invalid('a request without "id"')
     return Message(
         "request" if read_id else "notification",
         read_id,

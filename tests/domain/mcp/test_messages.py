@@ -267,6 +267,30 @@ def test_many_keys_and_elements_are_not_read(body: bytes) -> None:
     assert fault(body).code == INVALID
 
 
+@pytest.mark.parametrize("unit", ["a", "\n", "\u200b", "\u0390"])
+@pytest.mark.parametrize("place", ["message", "params", "_meta"])
+def test_long_keys_are_not_compared(unit: str, place: str) -> None:
+    """To compare them with the names of the protocol takes long."""
+    long = {unit * (MOST_KEY + 1): 1}
+    params = {"name": "a", "_meta": long if place == "_meta" else {}}
+    if place == "params":
+        params |= long
+    message = {"jsonrpc": "2.0", "id": 7, "method": "tools/call", "params": params}
+    if place == "message":
+        message |= long
+    assert "a key has more than" in fault(json.dumps(message).encode()).message
+
+
+@pytest.mark.parametrize("method", ["tools/call", "tools/list", "resources/read", "ping", "a/b"])
+def test_requests_have_an_id(method: str) -> None:
+    """A JSON-RPC server runs a request without an id; no limit would count it."""
+    params = {NAMED[method]: "a"} if method in NAMED else {}
+    message = {"jsonrpc": "2.0", "method": method, "params": params}
+    found = fault(json.dumps(message).encode())
+    assert (found.code, found.id) == (INVALID, b"null")
+    assert 'without "id"' in found.message
+
+
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=12)
 FLOATS = st.floats(allow_nan=False, allow_infinity=False)
 VALUES = st.recursive(
