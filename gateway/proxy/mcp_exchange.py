@@ -83,6 +83,11 @@ class McpExchange(Exchange):
         return self.mcp.session_tag
 
     @property
+    def websocket_key(self) -> bytes:
+        """b"": what a tunnel carries could not be read, so no request becomes one."""
+        return b""
+
+    @property
     def message(self) -> Message | None:
         return self.mcp.message
 

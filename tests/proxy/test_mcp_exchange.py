@@ -413,6 +413,35 @@ async def test_lists_in_continued_streams_are_filtered(mcp: Started) -> None:
     assert resumed.body == other + b"id: 6\ndata: " + FILTERED + b"\n\n"
 
 
+@pytest.mark.parametrize("media", [JSON, STREAM])
+async def test_a_long_list_leaves_its_connection_usable(mcp: Started, media: Header) -> None:
+    """The client reads slowly what remains of a list when its server has sent all."""
+    client = await mcp.client()
+    listed = TOOLS % (b'{"name":"other"},' * 200_000 + b'{"name":"erase"}')
+    if media == STREAM:
+        listed = b"data: " + listed + b"\n\n"
+    mcp.upstream.script = answering(listed, media)
+    assert b"erase" not in (await client.send(request("tools/list"))).body
+    mcp.upstream.script = answering(b"{}", JSON)
+    assert (await client.call()).body == b"{}"
+    assert {each.connection for each in mcp.upstream.requests} == {0}
+
+
+async def test_no_websockets(mcp: Started) -> None:
+    """Nothing in a tunnel could be read: a handshake is an ordinary GET."""
+    client = await mcp.client()
+    mcp.upstream.script = answering(b"{}", JSON)
+    handshake = [
+        ("Connection", "Upgrade"),
+        ("Upgrade", "websocket"),
+        ("Sec-WebSocket-Version", "13"),
+        ("Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ=="),
+    ]
+    response = await client.wire.request("GET", client.path, [*client.auth, *handshake])
+    assert response.status == 200
+    assert mcp.upstream.requests[-1].maybe("Upgrade") is None
+
+
 async def test_lists_that_cannot_be_filtered(mcp: Started) -> None:
     """They are passed on as they are, and counted."""
     client = await mcp.client()
