@@ -284,7 +284,7 @@ MESSAGE_INVALID = _add(
     400,
     "bad_request",
     "INVALID_MESSAGE",
-    "The body is not a message of MCP that has one reading. Send JSON-RPC 2.0, with each key once.",
+    "The request is not a valid MCP message. Send one message of JSON-RPC 2.0.",
     names="{}",
 )
 SESSION_UNKNOWN = _add(

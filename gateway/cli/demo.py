@@ -303,7 +303,7 @@ def _mcp_examples(url: str, text: str, unscoped: str | None) -> list[Example]:
             "MCP: the tools of a server", f"curl -s -H '{header}' {sent} '{_message('tools/list')}'"
         ),
         Example(
-            "MCP: call a tool, which counts as five requests",
+            "MCP: call a tool, with a rate of its own",
             f"curl -i -H '{header}' {sent} '{calling}'",
         ),
     ]

@@ -111,13 +111,18 @@ _ANSWERED: Final = (
 _FEW: Final = 24
 
 
+#: In place of a latency: how long the request took says nothing of the upstream.
+NONE_S: Final = -1.0
+
+
 @dataclass(slots=True, eq=False)
 class Tally:
     """Answered requests of a key on a route, in one table of a worker.
 
     table: the one that it is in; None: the table was full
-    ended: requests that are not in `outcomes` and `measures` yet: status, latency in seconds, and
-           the bytes of both bodies. Many are added up together, which takes a fifth of the time
+    ended: requests that are not in `outcomes` and `measures` yet: status, latency in seconds (or
+           NONE_S), and the bytes of both bodies. Many are added up together, which takes a fifth of
+           the time
     """
 
     table: object
@@ -139,13 +144,13 @@ class Tally:
                 outcomes[outcome] = outcomes.get(outcome, 0) + 1
                 measures.bytes_in += received
                 measures.bytes_out += sent
-                if status >= 200:
+                if status >= 200 and latency_s >= 0:
                     number = bucket_of(latency_s)
                     measures.latencies[number] = measures.latencies.get(number, 0) + 1
         else:
             statuses, seconds, bytes_in, bytes_out = zip(*ended, strict=True)
-            if min(statuses) < 200:
-                seconds = tuple(end[1] for end in ended if end[0] >= 200)
+            if min(statuses) < 200 or min(seconds) < 0:
+                seconds = tuple(end[1] for end in ended if end[0] >= 200 and end[1] >= 0)
             for status in set(statuses):
                 outcome = _ANSWERED[status // 100]
                 outcomes[outcome] = outcomes.get(outcome, 0) + statuses.count(status)

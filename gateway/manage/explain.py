@@ -14,6 +14,7 @@ from gateway.domain.judge import address_refusal, network_refusal, status_refusa
 from gateway.domain.key_format import is_key_id, parse
 from gateway.domain.keys import Account, KeyRecord, with_account
 from gateway.domain.limits import Check, Decision
+from gateway.domain.mcp.settings import OTHERS, Mcp
 from gateway.domain.meets import limits_for
 from gateway.domain.networks import limit_subject, parse_address
 from gateway.domain.policy import Policy
@@ -23,6 +24,7 @@ from gateway.domain.routes import is_own
 from gateway.domain.shown import retry_after_s
 from gateway.errors import KEY_MISSING, KEY_UNKNOWN, MAINTENANCE, Refusal
 from gateway.http1.head import is_host, parse_request_line
+from gateway.manage.policy_tools import tool_words
 from gateway.manage.problems import Fault, Invalid
 from gateway.manage.words import (
     access_words,
@@ -141,6 +143,8 @@ class Explain:
         check = Check(asked.limits, asked.counters, asked.cost, dry=True, costs=asked.costs)
         decision = await self._counts.decide(check)
         now = refusal_words(refusal) if refusal else _decision_words(check, decision)
+        if route.mcp is not None and refusal is None:
+            now = f"{now} (a message that counts {check.cost} and may be sent, see tools)"
         if granted.costing is not None and refusal is None:
             now = f"{now} (a request that counts {check.cost})"
         return {"key": key, "remaining": _remaining(check, decision), "now": now}
@@ -213,7 +217,13 @@ def _rules(policy: Policy, found: Requested) -> dict[str, object]:
         "access": access_words(route),
         "cost": cost_words(route),
         "limits": _limits(policy, route) or "none",
+        **({} if route.mcp is None else {"tools": _tools(route.mcp)}),
     }
+
+
+def _tools(mcp: Mcp) -> dict[str, str]:
+    """What each tool needs and costs; `*` is all others."""
+    return {name: tool_words(tool) for name, tool in (*mcp.tools.items(), (OTHERS, mcp.others))}
 
 
 def _forwarded(found: Requested) -> str:

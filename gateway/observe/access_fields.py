@@ -81,6 +81,8 @@ class Logged(Protocol):
     @property
     def message(self) -> Message | None: ...
     @property
+    def mcp_version(self) -> str: ...
+    @property
     def trace_id(self) -> bytes: ...
     @property
     def sent_to(self) -> Server | None: ...
@@ -264,6 +266,12 @@ def _agent(entry: Entry) -> str | None:
     return _cut(redact_path(text) if "gwk" in text else text)
 
 
+def _mcp_version(entry: Entry) -> str | None:
+    """Without keys."""
+    text = entry.request.mcp_version
+    return (redact_path(text) if "gwk" in text else text)[:MOST_NAME] or None
+
+
 def _of_message(read: Callable[[Message], str]) -> Getter:
     """A text of an MCP message, without keys."""
 
@@ -357,7 +365,7 @@ _PLAIN: Final[Mapping[str, Getter]] = {
     "trace_id": _trace,
     "mcp_method": _of_message(lambda message: message.method),
     "mcp_tool": _of_message(lambda message: message.name if message.method == CALL else ""),
-    "mcp_version": _of_message(lambda message: message.version),
+    "mcp_version": _mcp_version,
     "rpc_id": _of_message(lambda message: message.id.decode("utf-8")),
     "sample": lambda entry: f"{entry.share:g}",
 }

@@ -10,6 +10,7 @@ from typing import Final
 
 from gateway.domain.conflicts import conflicts, unreachable
 from gateway.domain.limits import Limit
+from gateway.domain.mcp.settings import OTHERS
 from gateway.domain.meets import limits_for
 from gateway.domain.policy import AUTH_VERIFY, FAILED_AUTH, Plan
 from gateway.domain.route import Route
@@ -231,29 +232,48 @@ def _check_public(entry: RouteEntry, route: Route) -> None:
 
 def _check_cost(entry: RouteEntry, route: Route, plans: Sequence[Plan]) -> None:
     """No limit of a request is below what the request may cost: it would refuse it for ever."""
+    if route.mcp is not None:
+        _check_tool_costs(entry, route, plans)
     at = entry.given.get("cost")
     if at is None:
         return
+    found = None if route.costing is None else f"max: {route.most_cost}"
+    for peak, whose in _too_small(route, plans, route.most_cost):
+        at.add_fault(f"at most {peak}: more is never admitted by {whose}", found)
+
+
+def _check_tool_costs(entry: RouteEntry, route: Route, plans: Sequence[Plan]) -> None:
+    assert route.mcp is not None
+    tools = {**route.mcp.tools, OTHERS: route.mcp.others}
+    for name, tool in tools.items():
+        for peak, whose in _too_small(route, plans, tool.cost or 0):
+            expected = f"at most {peak}: more is never admitted by {whose}"
+            entry.given["mcp"].add_fault(expected, f"tools.{name}.cost: {tool.cost}")
+
+
+def _too_small(route: Route, plans: Sequence[Plan], cost: int) -> list[tuple[int, str]]:
+    """The limits of requests that never admit one of this cost: the most that each does, and whose
+    it is.
+    """
     own = {limit.name: limit for limit in route.limits}
     met: dict[tuple[str, int], str] = {}
     if route.auth == "key" and plans:
         for plan in plans:
-            for limit in _refusing(limits_for(plan, route, {}), route.most_cost):
+            for limit in _refusing(limits_for(plan, route, {}), cost):
                 of_route = own.get(limit.name)
                 is_own = of_route is not None and of_route.peak == limit.peak
                 whose = "its limit" if is_own else f"plan {plan.name}'s limit"
                 met.setdefault((limit.name, limit.peak), f"{whose} {limit.name!r}")
     else:
-        for limit in _refusing(route.limits, route.most_cost):
+        for limit in _refusing(route.limits, cost):
             met[limit.name, limit.peak] = f"its limit {limit.name!r}"
-    found = None if route.costing is None else f"max: {route.most_cost}"
-    for (_, peak), whose in met.items():
-        at.add_fault(f"at most {peak}: more is never admitted by {whose}", found)
+    return [(peak, whose) for (_, peak), whose in met.items()]
 
 
 def _refusing(limits: Iterable[Limit], cost: int) -> list[Limit]:
     """Those that never admit a request of this cost."""
-    return [one for one in limits if not one.shadow and not one.ever_admits(cost)]
+    asked = (one for one in limits if not one.shadow and one.of == "requests")
+    return [one for one in asked if not one.ever_admits(cost)]
 
 
 def _check_idle(entry: RouteEntry, route: Route, overridden: Collection[str]) -> None:

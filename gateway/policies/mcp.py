@@ -42,9 +42,13 @@ def read_mcp(given: Fields, route: Route) -> Mcp | None:
             given[key].add_fault(f"no {key} on a route with mcp", key)
     if route.costing is not None:
         given["cost"].add_fault("a number on a route with mcp", "a cost that the request says")
+    if route.methods.isdisjoint(("*", "POST")):
+        at.add_fault("a match with POST, by which clients send messages", f"mcp on {route.pattern}")
     default = Mcp()
     none: tuple[dict[str, Tool], Tool] = ({}, default.others)
     tools, others = setting(entries, "tools", _read_tools, none)
+    if route.auth == "none" and any(one.permission for one in (*tools.values(), others)):
+        entries["tools"].add_fault("no permission, as auth: none uses no key", "a permission")
     return Mcp(
         body_bytes=setting(entries, "max_body", _read_body, default.body_bytes),
         limited_calls=setting(entries, "limited_calls", _read_calls, default.limited_calls),

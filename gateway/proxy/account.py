@@ -11,7 +11,7 @@ from dataclasses import replace
 
 from gateway.domain.identity import Identity
 from gateway.domain.limits import Check, Decision
-from gateway.domain.usage import answered_outcome, outcome_of
+from gateway.domain.usage import NONE_S, answered_outcome, outcome_of
 from gateway.errors import COST_EXCEEDS_LIMIT, RATE_LIMITED
 from gateway.observe.access import AccessLog
 from gateway.observe.limit_warnings import LimitWarnings
@@ -100,7 +100,10 @@ class Accounting:
             tally = grant.tally
             if tally is None or tally.table is not self.usage.open:
                 tally = grant.tally = self.usage.tally(*_key_and_plan(request), route)
-            tally.ended.append((status, duration_s, request.bytes_in, request.bytes_out))
+            # A stream for messages of an MCP server is open as long as its client wants.
+            is_open_ended = matched.mcp is not None and request.method == "GET"
+            latency_s = NONE_S if is_open_ended else duration_s
+            tally.ended.append((status, latency_s, request.bytes_in, request.bytes_out))
         else:
             self._not_admitted(request, route, reason)
         self.metrics.inflight -= 1

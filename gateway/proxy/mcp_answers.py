@@ -25,7 +25,7 @@ def refusal_answer(
     check, decision = request.check, request.decision
     if refusal in (RATE_LIMITED, COST_EXCEEDS_LIMIT) and check is not None and decision is not None:
         limit = check.limits[decision.governing]
-        message = limited_words(limit, retry_after_s(decision))
+        message = limited_words(limit, retry_after_s(decision), check.each_cost[decision.governing])
         data["limit"] = limit.name
     else:
         name = (request.detail or named(refusal, route, policy.bounds)) if refusal.names else ""

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from gateway.domain.identity import Grant
 from gateway.domain.limits import Check, Decision
+from gateway.domain.mcp.agreement import VERSION
 from gateway.domain.mcp.events import COMMENT, MEDIA_TYPE, EditedStream, Stream
 from gateway.domain.mcp.lists import MOST_BYTES, TOOLS, Unreadable, filtered
 from gateway.domain.mcp.messages import Message
@@ -91,6 +92,12 @@ class McpExchange(Exchange):
     def message(self) -> Message | None:
         return self.mcp.message
 
+    @property
+    def mcp_version(self) -> str:
+        """Of the message or, before 2026-07-28, of the header."""
+        message = self.mcp.message
+        return (message.version if message is not None else "") or self.header(VERSION)
+
     def message_check(self, granted: Grant) -> Check | None:
         return self.mcp.check(self, granted, self.context.seals)
 
@@ -147,8 +154,8 @@ class McpExchange(Exchange):
         is_list = section(self.route).is_filtered and state.gets_tools
         if is_stream:
             head = _with_lines(head, b"X-Accel-Buffering: no\r\n")
-        if is_list and head.status == 200 and (is_stream or kind == b"application/json"):
-            if not is_plain:
+        if is_list and head.status == 200:
+            if not is_plain or not (is_stream or kind == b"application/json"):
                 self.context.metrics.mcp.unfiltered()
             elif reader is None:
                 head, payload = self._filtered_whole(head, payload)

@@ -175,6 +175,11 @@ class Request(ABC):
         return None
 
     @property
+    def mcp_version(self) -> str:
+        """The version of MCP that it names; "": none"""
+        return ""
+
+    @property
     def trace_id(self) -> bytes:
         """Of the trace that it is part of, in hexadecimal; b"": traces are off."""
         return b""

@@ -40,6 +40,7 @@ COMPANIONS: dict[str, dict[str, Any]] = {
     "proxy_protocol": {"trusted_proxies": ["10.0.0.0/8"]},
     "in": {"quota": "10000/month"},
     "from": {"quota": "10000/month"},
+    "mcp": {"match": "* /mcp/**"},
 }
 #: The files that examples name.
 FILES = (

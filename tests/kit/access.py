@@ -74,6 +74,7 @@ class LoggedRequest:
     decided_at: float
     trace_id: bytes
     message: Any = None
+    mcp_version: str = ""
 
 
 def logged(**changes: Any) -> LoggedRequest:

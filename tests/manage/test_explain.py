@@ -232,6 +232,26 @@ async def test_a_cost_that_depends_on_the_request(tmp_path, site):
         assert answer["now"] == f"admitted (a request that counts {least})"
 
 
+async def test_tools(tmp_path, site):
+    """What each needs and costs; what would happen depends on the message."""
+    folder = write_policies(
+        tmp_path / "own",
+        "http://127.0.0.1:9000",
+        plans="plans: {free: {rate: 60/minute}}",
+        routes="""
+        routes:
+          tools: {match: POST /m, upstream: api, mcp: {tools: {
+            find: {permission: "scm:read", cost: 5, rate: 9/minute}, "*": deny}}}
+        """,
+    )
+    site.policy = load(folder)
+    await site.keys.add(plain_key())
+    answer = await site.explain.ask("POST", "/m", plain_key().id)
+    assert answer["tools"] == {"find": "permission scm:read, cost 5", "*": "denied"}
+    assert answer["limits"]["tools/find"] == "9/minute, per key"
+    assert answer["now"] == "admitted (a message that counts 1 and may be sent, see tools)"
+
+
 async def test_an_address_counts_as_the_gateway_counts_it(site):
     """An IPv6 client is counted with its network."""
     route = site.policy.routes["public"]

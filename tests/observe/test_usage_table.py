@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.latency import count
-from gateway.domain.usage import Measures
+from gateway.domain.usage import NONE_S, Measures
 from gateway.errors import IP_NOT_ALLOWED, RATE_LIMITED, UPSTREAM_TIMEOUT
 from gateway.observe.metrics import Metrics
 from gateway.observe.usage_table import LATENCIES, UsageTable, decision_of
@@ -188,6 +188,16 @@ def test_room_for_latencies_is_bounded(metrics):
     assert len(table) == 1 + 1 + 20 // LATENCIES
     sizes = [len(table) for _ in iter(table.take, None)]
     assert sizes == [1 + 20 // LATENCIES, 0]
+
+
+@pytest.mark.parametrize("others", [0, 40])
+def test_a_stream_without_latency(table, others):
+    """It counts with its status and its bytes, alone or among many."""
+    admit(table, "a", "", "api", (200, NONE_S, 10, 20), *((204, 0.5, 1, 2),) * others)
+    table.close(60)
+    _, counts, measures = table.take()
+    assert counts["key:a", "api", "admitted:2xx"] == 1 + others
+    assert measures["key:a", "api"].latencies == count([0.5] * others)
 
 
 def test_a_tunnel_has_no_latency(table):

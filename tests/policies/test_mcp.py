@@ -104,6 +104,44 @@ def test_settings_that_do_not_go_together(tmp_path: Path, more: str, fault: str)
     assert fault in found[0]
 
 
+@pytest.mark.parametrize(
+    ("route", "fault"),
+    [
+        ("match: GET /m, mcp: {}", ".mcp: found mcp on GET /m, expected a match with POST"),
+        (
+            "match: POST /m, auth: none, mcp: {tools: {x: {permission: 'a:b'}}}",
+            ".mcp.tools: found a permission, expected no permission, as auth: none uses no key",
+        ),
+        (
+            "match: POST /m, rate: 10/minute, mcp: {tools: {x: {cost: 11}}}",
+            ".mcp: found tools.x.cost: 11, expected at most 10: more is never admitted by its "
+            "limit 'r'",
+        ),
+        (
+            "match: POST /m, mcp: {tools: {'*': {cost: 101}}}",
+            "found tools.*.cost: 101, expected at most 100: more is never admitted by plan free's "
+            "limit 'plan'",
+        ),
+    ],
+)
+def test_what_could_never_be_admitted(tmp_path: Path, route: str, fault: str) -> None:
+    """A route without POST has no messages, one without keys no permissions; costs have bounds."""
+    routes = f"routes:\n  r: {{{route}, upstream: api}}\n"
+    plans = "plans:\n  free: {rate: 60/minute, burst: 100}\n"
+    (found,) = complaints(write(tmp_path, routes=routes, plans=plans))
+    assert fault in found
+
+
+def test_costs_that_are_admitted(tmp_path: Path) -> None:
+    """Limits of messages and of connections do not count them."""
+    routes = (
+        "routes:\n  r: {match: POST /m, upstream: api, mcp: {tools: {x: {cost: 60}}}, limits: ["
+        "{name: c, rate: 9/minute, of: messages}, {name: d, concurrency: 2, of: connections}]}\n"
+    )
+    plans = "plans:\n  free: {rate: 60/minute}\n"
+    assert complaints(write(tmp_path, routes=routes, plans=plans)) == []
+
+
 def test_secrets(tmp_path: Path) -> None:
     """The lines of a file; they are in no representation of the policy."""
     folder = write(tmp_path, more="mcp_sessions: {secrets: mcp.txt}")

@@ -34,18 +34,16 @@ class Demand:
 
     def units_of(self, limit: Limit, calls: int | None = None) -> int:
         """How many units a limit counts. calls: of its tool; None: it is of no tool"""
-        if limit.rules.shared:
-            return int(self.opens)
         if limit.is_leased:
-            return int(self.units > 0)
+            return int(self.opens)
         if limit.of == "messages":
             return self.messages
         return self.units if calls is None else calls
 
 
-#: Of GET, which waits for events; and of DELETE, which always passes.
+#: Of GET, which waits for events; and of DELETE.
 LISTENING: Final = Demand(messages=1, opens=True)
-ENDING: Final = Demand()
+ENDING: Final = Demand(messages=1)
 
 
 def demand_of(body: Body, mcp: Mcp, cost: int) -> Demand:

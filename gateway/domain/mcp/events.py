@@ -15,8 +15,11 @@ MEDIA_TYPE: Final = b"text/event-stream"
 COMMENT: Final = b": keep-alive\n\n"
 
 _EMPTY_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
+_EMPTY_LINES: Final = (b"\n\n", b"\n\r", b"\r\r")
 _ENDS: Final = (b"\n\n", b"\r\n\r\n")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
+#: It may stand before a stream, and is no part of its first line.
+_BOM: Final = b"\xef\xbb\xbf"
 
 
 class Stream:
@@ -88,6 +91,10 @@ class EditedStream(Stream):
         self._kept += data
         done = []
         begin = 0
+        if self._mark not in self._kept and (end := _last_end(self._kept, at)):
+            # None is edited, and there may be thousands.
+            done.append(bytes(self._kept[:end]))
+            begin = at = end
         while (found := _EMPTY_LINE.search(self._kept, at)) is not None:
             at = found.end()
             if at == len(self._kept) and self._kept.endswith(b"\r"):
@@ -104,12 +111,13 @@ class EditedStream(Stream):
     def end(self) -> bytes:
         rest = bytes(self._kept)
         self._kept.clear()
-        return rest
+        # If lines end with CR, the last event was waiting for a LF.
+        return self._edited(rest) if self.is_edited else rest
 
     def _edited(self, event: bytes) -> bytes:
         if self._mark not in event:
             return event
-        lines = _LINE_END.split(event)
+        lines = _LINE_END.split(event.removeprefix(_BOM))
         values = [_value(line) for line in lines]
         data = b"\n".join([value for value in values if value is not None])
         edited = self._edit(data) if data else data
@@ -117,6 +125,16 @@ class EditedStream(Stream):
             return event
         others = [line for line, value in zip(lines, values, strict=True) if value is None and line]
         return b"%b\n\n" % b"\n".join(others + [b"data: " + line for line in edited.split(b"\n")])
+
+
+def _last_end(data: bytearray, at: int) -> int:
+    """Where the last whole event ends, if that is after this place; 0: nowhere.
+
+    One that a LF may follow, which belongs to its end, is not whole yet.
+    """
+    last = max(data.rfind(end, at, -1 if data.endswith(b"\r") else None) for end in _EMPTY_LINES)
+    found = None if last < 0 else _EMPTY_LINE.match(data, last)
+    return 0 if found is None else found.end()
 
 
 def _value(line: bytes) -> bytes | None:

@@ -12,8 +12,9 @@ import msgspec
 
 from gateway.domain.mcp.messages import LAST_STATEFUL
 
-#: The largest answer that is filtered.
+#: The largest answer that is filtered, and the most tools: more take the event loop too long.
 MOST_BYTES: Final = 4 * 1024 * 1024
+MOST_TOOLS: Final = 10_000
 
 #: What lists have in them.
 TOOLS: Final = b'"tools"'
@@ -57,7 +58,10 @@ def _one(answer: bytes, admits: Callable[[str], bool], version: str) -> bytes:
     result = _object(message["result"])
     if "tools" not in result:
         return answer
-    tools = [tool for tool in map(bytes, _list(result["tools"])) if admits(_named(tool).name)]
+    listed = _list(result["tools"])
+    if len(listed) > MOST_TOOLS:
+        raise Unreadable
+    tools = [tool for tool in map(bytes, listed) if admits(_named(tool).name)]
     result["tools"] = msgspec.Raw(b"[%b]" % b",".join(tools))
     if _SCOPE in result or version > LAST_STATEFUL:
         # It differs by key: no cache may share it.

@@ -72,9 +72,10 @@ def refusal_body(
     return Answer(200 if is_result or refusal in _ANSWERED else refusal.status, whole)
 
 
-def limited_words(limit: Limit, retry_s: int | None) -> str:
-    """Why a limit refused a request, and when to try again."""
-    words = f"Rate limit exceeded: {limit_words(limit)} ({limit.name})."
+def limited_words(limit: Limit, retry_s: int | None, cost: int) -> str:
+    """Why a limit refused a request, and when to try again. cost: of the request in this limit"""
+    counts = f"; this request counts as {cost}" if cost > 1 else ""
+    words = f"Rate limit exceeded: {limit_words(limit)} ({limit.name}){counts}."
     if retry_s is None:
         return f"{words} This request counts more than the limit ever admits."
     return f"{words} Try again in {retry_s} second{'' if retry_s == 1 else 's'}."

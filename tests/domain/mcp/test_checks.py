@@ -37,11 +37,10 @@ def test_a_call() -> None:
 
 
 def test_a_message_that_counts_nothing() -> None:
-    """It is only counted as a message; DELETE not even that."""
-    check = built(granted(), Demand(0, 1))
-    assert (check.cost, check.costs) == (1, (0, 1))
-    check = built(granted(), ENDING)
-    assert (check.cost, check.costs) == (0, (0, 0))
+    """It is only counted as a message, also DELETE."""
+    for demand in (Demand(0, 1), ENDING):
+        check = built(granted(), demand)
+        assert (check.cost, check.costs) == (1, (0, 1))
 
 
 def test_where_no_limit_applies() -> None:

@@ -62,8 +62,8 @@ CONNECTIONS = Limit("connections", "connections", 5, LEASE_US)
         (Demand(5, 1, (("search", 1),), True), (5, 1, 1, 1)),
         (Demand(7, 3, (), True), (7, 3, 1, 1)),
         (Demand(0, 1), (0, 1, 0, 0)),
-        (LISTENING, (0, 1, 0, 1)),
-        (ENDING, (0, 0, 0, 0)),
+        (LISTENING, (0, 1, 1, 1)),
+        (ENDING, (0, 1, 0, 0)),
     ],
 )
 def test_each_limit_counts_its_own(demand: Demand, expected: tuple[int, ...]) -> None:

@@ -76,11 +76,11 @@ def never() -> None:
     raise AssertionError("no event is too long")
 
 
-@given(LINES, st.sampled_from(ENDS), CUTS)
-def test_edited_events(lines: list[str], end: str, cuts: list[int]) -> None:
+@given(LINES, st.sampled_from(ENDS), CUTS, st.sampled_from([b"", b"a"]))
+def test_edited_events(lines: list[str], end: str, cuts: list[int], mark: bytes) -> None:
     """Each whole event is edited once, and keeps its other fields."""
     text = "".join(f"{line}{end}" for line in [*lines, "", ""]).encode()
-    stream = EditedStream(lambda data: data.replace(b"a", b"x\ny"), 1_000, never)
+    stream = EditedStream(lambda data: data.replace(b"a", b"x\ny"), 1_000, never, mark)
     passed = b"".join(stream.feed(piece) for piece in pieces(text, cuts)) + stream.end()
     expected = [(at, data.replace("a", "x\ny")) for at, data in parsed(text)]
     if end == "\r":  # the last event may be passed on as it is: a LF could follow
@@ -88,11 +88,13 @@ def test_edited_events(lines: list[str], end: str, cuts: list[int]) -> None:
     assert parsed(passed) == expected
 
 
-@given(LINES, st.sampled_from(ENDS), CUTS)
-def test_unedited_events_are_the_same_bytes(lines: list[str], end: str, cuts: list[int]) -> None:
+@given(LINES, st.sampled_from(ENDS), CUTS, st.sampled_from([b"", b"no line has it"]))
+def test_unedited_events_are_the_same_bytes(
+    lines: list[str], end: str, cuts: list[int], mark: bytes
+) -> None:
     """What the edit leaves is passed on byte for byte."""
     text = "".join(f"{line}{end}" for line in lines).encode()
-    stream = EditedStream(lambda data: data, 1_000, never)
+    stream = EditedStream(lambda data: data, 1_000, never, mark)
     assert b"".join(stream.feed(piece) for piece in pieces(text, cuts)) + stream.end() == text
 
 
@@ -112,6 +114,14 @@ def test_marked_events(lines: list[str], end: str, cuts: list[int]) -> None:
     stream = EditedStream(bytes.upper, 1_000, never, b"<mark>")
     passed = b"".join(stream.feed(piece) for piece in pieces(text, cuts)) + stream.end()
     assert parsed(passed) == parsed(text.replace(b"<mark>", b"<MARK>"))
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n", b"\r"])
+def test_the_first_and_the_last_event(end: bytes) -> None:
+    """A byte order mark before the first is none of its bytes; after the last, a CR is enough."""
+    stream = EditedStream(bytes.upper, 100, never)
+    text = b"\xef\xbb\xbfdata: a%b%bdata: b%b%b" % (end, end, end, end)
+    assert stream.feed(text) + stream.end() == b"data: A\n\ndata: B\n\n"
 
 
 def test_a_long_event() -> None:

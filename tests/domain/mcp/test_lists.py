@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway.domain.mcp.lists import Unreadable, filtered
+from gateway.domain.mcp.lists import MOST_TOOLS, Unreadable, filtered
 
 
 def admits(name: str) -> bool:
@@ -70,6 +70,7 @@ def test_arrays() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
+        b'{"result":{"tools":[%b{}]}}' % (b'{"name":"a"},' * MOST_TOOLS),
         b"",
         b"x",
         b"1",

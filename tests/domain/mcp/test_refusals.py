@@ -133,4 +133,13 @@ def test_arrays() -> None:
 )
 def test_words(limit: Limit, retry_s: int | None, words: str) -> None:
     """No client heeds Retry-After: the message says it all."""
-    assert limited_words(limit, retry_s) == words
+    assert limited_words(limit, retry_s, 1) == words
+
+
+def test_words_of_a_costly_call() -> None:
+    """A client that has counted its calls learns why they were fewer."""
+    limit = Limit("mcp", "rate", 100, 60_000_000)
+    assert limited_words(limit, 9, 5) == (
+        "Rate limit exceeded: 100 requests per minute (mcp); this request counts as 5. "
+        "Try again in 9 seconds."
+    )
