@@ -262,6 +262,7 @@ class Check:
     holder:   the tag of the worker that holds the lease, set by the one that keeps it: the requests
               of a connection may be in several
     plain:    the same check without its lease, if this one has one: it caches `wire` for both
+    leased_in: the counters that have its lease, and whether connections share it; cached, too
     """
 
     limits: tuple[Limit, ...]
@@ -275,6 +276,7 @@ class Check:
     costs: tuple[int, ...] | None = None
     connection: int = 0
     holder: int = field(default=0, repr=False)
+    leased_in: tuple[tuple[str, bool], ...] | None = field(default=None, repr=False)
 
     def at_cost(self, cost: int) -> Check:
         """The same check at another cost, which is the same for all limits."""
@@ -301,16 +303,24 @@ class Check:
     @property
     def leases(self) -> tuple[tuple[str, Member], ...]:
         """Which counters have the request's lease once it is admitted, and as whose."""
-        return tuple(
-            (name, self.member(limit))
-            for name, limit, cost in zip(self.counters, self.limits, self.each_cost, strict=True)
-            if limit.is_leased and cost
-        )
+        base = self.plain or self
+        if base.leased_in is None:
+            base.leased_in = tuple(
+                (name, limit.rules.shared)
+                for name, limit, cost in zip(
+                    self.counters, self.limits, self.each_cost, strict=True
+                )
+                if limit.is_leased and cost
+            )
+        shared = self._connected
+        return tuple([(name, shared if each else self.lease) for name, each in base.leased_in])
 
     def member(self, limit: Limit) -> Member:
         """Who holds the request's lease of a limit."""
-        if not limit.rules.shared:
-            return self.lease
+        return self._connected if limit.rules.shared else self.lease
+
+    @property
+    def _connected(self) -> Member:
         return (self.connection, self.holder) if self.connection else (self.lease, 0)
 
 

