@@ -74,11 +74,13 @@ async def _site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]
 
 
 @pytest_asyncio.fixture(loop_scope="session")
-async def site(_site: Site) -> Site:
+async def site(_site: Site) -> AsyncIterator[Site]:
     """The shared site, whose upstream has received nothing and echoes."""
     _site.upstream.requests.clear()
     _site.upstream.script = echo
-    return _site
+    yield _site
+    # Other tests reach the upstream by gateways of their own.
+    _site.upstream.script = echo
 
 
 @pytest_asyncio.fixture(loop_scope="session")
