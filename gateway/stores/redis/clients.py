@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable
+from contextlib import suppress
 from importlib.util import find_spec
 from itertools import chain
 from typing import Any, Final, TypeVar
@@ -126,6 +127,10 @@ class PlainClient(Redis):
         asking: Any = super()
         return await _in_time(asking.execute_command(*args, **options))
 
+    async def aclose(self, close_connection_pool: bool | None = None) -> None:
+        with _given_up():
+            await super().aclose(close_connection_pool)
+
 
 class Sentinels(Sentinel):
     """The Sentinels of one service or more; the caller closes them."""
@@ -147,7 +152,8 @@ class Sentinels(Sentinel):
     async def aclose(self) -> None:
         """Close the connections to the Sentinels."""
         for sentinel in self.sentinels:
-            await sentinel.aclose()
+            with _given_up():
+                await sentinel.aclose()
 
 
 class MasterClient(PlainClient):
@@ -178,11 +184,18 @@ class ClusterClient(RedisCluster):
             return await super().execute_command(*args, **kwargs)
 
     async def aclose(self) -> None:
-        await super().aclose()
+        with _given_up():
+            await super().aclose()
         # After an error redis-py assumes that it is closed, and leaves its connections open.
         nodes = self.nodes_manager
         for node in chain(nodes.startup_nodes.values(), nodes.nodes_cache.values()):
-            await node.disconnect()
+            with _given_up():
+                await node.disconnect()
+
+
+def _given_up() -> suppress:
+    """redis-py waits for the end of a connection that it closes, and gives up on a busy machine."""
+    return suppress(RedisTimeoutError)
 
 
 def bounded(client: Client) -> Client:

@@ -8,10 +8,13 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from redis.asyncio.connection import Connection
 from redis.asyncio.sentinel import MasterNotFoundError
+from redis.exceptions import TimeoutError as RedisTimeoutError
 
 from gateway.cli.main import cli
 from gateway.domain.ports import StoreDown
@@ -269,6 +272,26 @@ class TestKeysBehindSentinels(KeyStoreSuite):
         client = redis_client(sentinel.address)
         yield RedisKeyStore(client)
         await client.aclose()
+
+
+async def test_a_close_that_takes_long(
+    sentinel: RedisSentinel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """redis-py gives up waiting for it, on a busy machine: that is no error, and all are closed."""
+    client = redis_client(sentinel.address)
+    await client.ping()
+    closed = []
+    disconnect = Connection.disconnect
+
+    async def late(self: Connection, *arguments: Any, **options: Any) -> None:
+        await disconnect(self, *arguments, **options)
+        closed.append(self)
+        raise RedisTimeoutError("Timed out closing connection")
+
+    monkeypatch.setattr(Connection, "disconnect", late)
+    await client.aclose()
+    assert len(closed) >= 1 + len(sentinel.address.hosts)
+    assert not any(connection.is_connected for connection in closed)
 
 
 def test_commands(sentinel: RedisSentinel, monkeypatch: pytest.MonkeyPatch) -> None:
