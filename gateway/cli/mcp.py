@@ -18,10 +18,10 @@ from gateway.manage.mcp import (
     SHOWN,
     Connected,
     Connections,
-    called,
     connected_as_json,
     open_words,
     tool_as_json,
+    tool_rows,
     why_not,
 )
 from gateway.manage.usage_reports import UsageBook, read_span
@@ -92,7 +92,7 @@ def mcp(
             return [await connections.of_key(key_id)], 1, []
         connected, keys = await connections.most(count)
         book = UsageBook(stores.usage, stores.keys, lambda: now_us)
-        tools = called(await book.of_tools(span))
+        tools = tool_rows(await book.of_tools(span))
         return connected, keys, [row for row in tools if route in (None, row[0])]
 
     connected, keys, tools = with_managed(StoreChoice(store, data), read)

@@ -328,6 +328,11 @@ class Policy:
         return tuple(one for one in lists if one is not None)
 
     @property
+    def has_mcp(self) -> bool:
+        """Is any route in front of an MCP server?"""
+        return any(route.mcp is not None for route in self.routes.values())
+
+    @property
     def counted_headers(self) -> frozenset[str]:
         """The headers by which limits, costs, canaries, balancing, CORS and error pages decide.
 

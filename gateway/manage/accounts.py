@@ -29,6 +29,8 @@ MOST_LOOKED_AT: Final = 10_000
 _BATCH: Final = 500
 #: How often a change is retried because someone else changed the account in between.
 _TRIES: Final = 5
+#: The name of a key whose record cannot be read.
+UNREADABLE: Final = "(unreadable)"
 #: At most this many keys without a plan are counted.
 MOST_COUNTED: Final = 100
 
@@ -82,6 +84,20 @@ async def account_plan(keys: KeyStore, name: str) -> str:
     except CorruptRecord:
         return ""
     return account.plan if account else ""
+
+
+async def key_words(keys: KeyStore, key_id: str) -> tuple[str, str, str]:
+    """Name, account and plan of a key in a list, the plan its own or its account's; "": none.
+
+    All are "" if the key no longer exists; the name is UNREADABLE if its record cannot be read.
+    """
+    try:
+        record = await keys.get(key_id)
+    except CorruptRecord:
+        return UNREADABLE, "", ""
+    if record is None:
+        return "", "", ""
+    return record.name, record.account, record.plan or await account_plan(keys, record.account)
 
 
 class Accounts:

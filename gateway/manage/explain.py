@@ -14,7 +14,7 @@ from gateway.domain.judge import address_refusal, network_refusal, status_refusa
 from gateway.domain.key_format import is_key_id, parse
 from gateway.domain.keys import Account, KeyRecord, with_account
 from gateway.domain.limits import Check, Decision
-from gateway.domain.mcp.settings import OTHERS, Mcp
+from gateway.domain.mcp.settings import Mcp
 from gateway.domain.meets import limits_for
 from gateway.domain.networks import limit_subject, parse_address
 from gateway.domain.policy import Policy
@@ -203,7 +203,7 @@ def _rules(policy: Policy, found: Requested) -> dict[str, object]:
     route = found.route
     if is_own(route):
         answered = f"{route.pattern}, answered by the gateway itself; costs nothing"
-        if not route.every_limit:
+        if not route.limits:
             return {"route": answered}
         return {"route": f"{answered} of other limits", "limits": _limits(policy, route)}
     words = ", ".join(filter(None, (route.pattern, path_words(route), route.where)))
@@ -223,7 +223,7 @@ def _rules(policy: Policy, found: Requested) -> dict[str, object]:
 
 def _tools(mcp: Mcp) -> dict[str, str]:
     """What each tool needs and costs; `*` is all others."""
-    return {name: tool_words(tool) for name, tool in (*mcp.tools.items(), (OTHERS, mcp.others))}
+    return {name: tool_words(tool) for name, tool in mcp.rules.items()}
 
 
 def _forwarded(found: Requested) -> str:

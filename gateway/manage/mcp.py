@@ -6,13 +6,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.domain.policy import Policy
 from gateway.domain.ports import ConnectionStore, CorruptRecord, KeyStore
-from gateway.manage.accounts import account_plan
+from gateway.manage.accounts import key_words
 from gateway.manage.batches import ask_each
 from gateway.manage.limits import LimitNow, Limits
 from gateway.manage.problems import NotThere
-from gateway.manage.usage_reports import UNREADABLE
 from gateway.manage.usage_sums import Sum, UsageReport, busiest_routes
 
 #: The most keys that are listed: each takes some requests to the store.
@@ -24,7 +22,7 @@ SHOWN: Final = 20
 class Connected:
     """A key with connections.
 
-    name, account, plan: "" if the key no longer exists; name: UNREADABLE if it cannot be read
+    name, account, plan: as `key_words` returns them
     reported: how many it has open by the workers' reports, up to some seconds ago; one that is
               used at two workers counts twice
     limits:   the limits that count connections, as they are now over all gateways; None: the
@@ -67,27 +65,22 @@ class Connections:
         return await self._of(key_id, (await self._reports.connected()).get(key_id, 0))
 
     async def _of(self, key_id: str, reported: int) -> Connected:
+        name, account, plan = await key_words(self._keys, key_id)
+        limits: tuple[LimitNow, ...] | None = ()
+        if account:
+            limits = await self._open(key_id)
+        return Connected(key_id, name, account, plan, reported, limits)
+
+    async def _open(self, key_id: str) -> tuple[LimitNow, ...] | None:
+        if self._limits is None:
+            return None
         try:
-            record = await self._keys.get(key_id)
-            if record is None:
-                return Connected(key_id, "", "", "", reported, ())
-            limits = None
-            if self._limits is not None:
-                limits = await self._limits.of_connections(key_id)
-            plan = record.plan or await account_plan(self._keys, record.account)
-        except NotThere:  # it was deleted meanwhile
-            return Connected(key_id, "", "", "", reported, ())
-        except CorruptRecord:
-            return Connected(key_id, UNREADABLE, "", "", reported, ())
-        return Connected(key_id, record.name, record.account, plan, reported, limits)
+            return await self._limits.of_connections(key_id)
+        except (NotThere, CorruptRecord):  # it was deleted, or overwritten, meanwhile
+            return ()
 
 
-def has_mcp(policy: Policy) -> bool:
-    """Has any route an MCP server?"""
-    return any(route.mcp is not None for route in policy.routes.values())
-
-
-def called(reports: Mapping[str, UsageReport]) -> list[tuple[str, str, Sum]]:
+def tool_rows(reports: Mapping[str, UsageReport]) -> list[tuple[str, str, Sum]]:
     """Route, tool and calls; routes by name, the tool with the most calls first."""
     return [
         (route, tool, one)

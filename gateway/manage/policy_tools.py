@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from gateway.domain.mcp.settings import OTHERS, Mcp, Tool
+from gateway.domain.mcp.settings import Mcp, Tool
 from gateway.domain.policy import Policy
 
 #: Of a route without `mcp`, where the gateway knows no tools.
@@ -33,7 +33,7 @@ def tool_changes(old: Policy, new: Policy, renamed: Mapping[str, str]) -> Iterat
         if earlier is None or (earlier.mcp is None and route.mcp is None):
             continue
         before, after = earlier.mcp or _NO_TOOLS, route.mcp or _NO_TOOLS
-        for tool in dict.fromkeys((*before.tools, *after.tools, OTHERS)):
+        for tool in {**before.rules, **after.rules}:
             pair = before.tool(tool), after.tool(tool)
             words = [tool_words(one) for one in pair]
             if words[0] != words[1]:

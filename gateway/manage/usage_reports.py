@@ -14,9 +14,9 @@ from typing import Final
 
 from gateway.domain.keys import KeyRecord
 from gateway.domain.patterns import is_word
-from gateway.domain.ports import CorruptRecord, KeyFilter, KeyStore, UsageStore
+from gateway.domain.ports import KeyFilter, KeyStore, UsageStore
 from gateway.domain.usage import GRAIN_S, WINDOWS, Grain, Window, bucket_start, measured_in
-from gateway.manage.accounts import account_plan
+from gateway.manage.accounts import key_words
 from gateway.manage.batches import AT_ONCE, ask_each
 from gateway.manage.problems import Conflict, Fault, Invalid, NotThere
 from gateway.manage.usage_sums import Sum, UsageReport
@@ -40,17 +40,11 @@ _DATE: Final = re.compile("[0-9]{4}-[0-9]{2}-[0-9]{2}", re.ASCII)
 _MOST_OTHER_PLANS: Final = 100
 #: Reported routes to MCP servers.
 _MOST_MCP_ROUTES: Final = 200
-#: The name of a key whose record cannot be read.
-UNREADABLE: Final = "(unreadable)"
 
 
 @dataclass(frozen=True, slots=True)
 class Busy:
-    """A key among the busiest.
-
-    name, account: "" if the key no longer exists; name: UNREADABLE if its record cannot be read
-    plan:          the effective one, its own or its account's; "": none
-    """
+    """A key among the busiest. name, account, plan: as `key_words` returns them"""
 
     key_id: str
     name: str
@@ -168,14 +162,7 @@ class UsageBook:
         return tuple([await self._busy(key_id, requests[key_id]) for key_id in busiest])
 
     async def _busy(self, key_id: str, requests: int) -> Busy:
-        try:
-            record = await self._keys.get(key_id)
-        except CorruptRecord:
-            return Busy(key_id, UNREADABLE, "", "", requests)
-        if record is None:
-            return Busy(key_id, "", "", "", requests)
-        plan = record.plan or await account_plan(self._keys, record.account)
-        return Busy(key_id, record.name, record.account, plan, requests)
+        return Busy(key_id, *await key_words(self._keys, key_id), requests)
 
     async def of_tools(self, window: Window) -> dict[str, UsageReport]:
         """Calls of MCP servers' tools by route, each with tools in the place of routes.

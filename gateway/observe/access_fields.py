@@ -266,21 +266,19 @@ def _agent(entry: Entry) -> str | None:
     return _cut(redact_path(text) if "gwk" in text else text)
 
 
-def _mcp_version(entry: Entry) -> str | None:
-    """Without keys."""
-    text = entry.request.mcp_version
-    return (redact_path(text) if "gwk" in text else text)[:MOST_NAME] or None
-
-
 def _of_message(read: Callable[[Message], str]) -> Getter:
     """A text of an MCP message, without keys."""
 
     def get(entry: Entry) -> str | None:
         message = entry.request.message
-        text = "" if message is None else read(message)
-        return (redact_path(text) if "gwk" in text else text)[:MOST_NAME] or None
+        return None if message is None else _word(read(message))
 
     return get
+
+
+def _word(text: str) -> str | None:
+    """A short text of a client, without keys."""
+    return (redact_path(text) if "gwk" in text else text)[:MOST_NAME] or None
 
 
 def _trace(entry: Entry) -> str | None:
@@ -365,7 +363,7 @@ _PLAIN: Final[Mapping[str, Getter]] = {
     "trace_id": _trace,
     "mcp_method": _of_message(lambda message: message.method),
     "mcp_tool": _of_message(lambda message: message.name if message.method == CALL else ""),
-    "mcp_version": _mcp_version,
+    "mcp_version": lambda entry: _word(entry.request.mcp_version),
     "rpc_id": _of_message(lambda message: message.id.decode("utf-8")),
     "sample": lambda entry: f"{entry.share:g}",
 }

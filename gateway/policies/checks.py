@@ -10,7 +10,6 @@ from typing import Final
 
 from gateway.domain.conflicts import conflicts, unreachable
 from gateway.domain.limits import Limit
-from gateway.domain.mcp.settings import OTHERS
 from gateway.domain.meets import limits_for
 from gateway.domain.policy import AUTH_VERIFY, FAILED_AUTH, Plan
 from gateway.domain.route import Route
@@ -232,23 +231,16 @@ def _check_public(entry: RouteEntry, route: Route) -> None:
 
 def _check_cost(entry: RouteEntry, route: Route, plans: Sequence[Plan]) -> None:
     """No limit of a request is below what the request may cost: it would refuse it for ever."""
-    if route.mcp is not None:
-        _check_tool_costs(entry, route, plans)
+    for name, tool in ({} if route.mcp is None else route.mcp.rules).items():
+        for peak, whose in _too_small(route, plans, tool.cost or 0):
+            expected = f"at most {peak}: more is never admitted by {whose}"
+            entry.given["mcp"].add_fault(expected, f"tools.{name}.cost: {tool.cost}")
     at = entry.given.get("cost")
     if at is None:
         return
     found = None if route.costing is None else f"max: {route.most_cost}"
     for peak, whose in _too_small(route, plans, route.most_cost):
         at.add_fault(f"at most {peak}: more is never admitted by {whose}", found)
-
-
-def _check_tool_costs(entry: RouteEntry, route: Route, plans: Sequence[Plan]) -> None:
-    assert route.mcp is not None
-    tools = {**route.mcp.tools, OTHERS: route.mcp.others}
-    for name, tool in tools.items():
-        for peak, whose in _too_small(route, plans, tool.cost or 0):
-            expected = f"at most {peak}: more is never admitted by {whose}"
-            entry.given["mcp"].add_fault(expected, f"tools.{name}.cost: {tool.cost}")
 
 
 def _too_small(route: Route, plans: Sequence[Plan], cost: int) -> list[tuple[int, str]]:

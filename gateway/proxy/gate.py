@@ -106,7 +106,7 @@ class Gate:
         )
         self._open_grants: dict[str, Grant] = {}
         self._failed = failed_grant(policy)
-        self._has_mcp = any(route.mcp is not None for route in policy.routes.values())
+        self._has_mcp = policy.has_mcp
         #: Do addresses decide, by lists or because some are served during maintenance?
         self.has_address_rules = bool(policy.access_lists) or any(
             route.maintenance is not None for route in policy.routes.values()

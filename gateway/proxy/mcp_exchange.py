@@ -16,7 +16,7 @@ from gateway.domain.identity import Grant
 from gateway.domain.limits import Check, Decision
 from gateway.domain.mcp.agreement import VERSION
 from gateway.domain.mcp.events import COMMENT, MEDIA_TYPE, EditedStream, Stream
-from gateway.domain.mcp.lists import MOST_BYTES, TOOLS, Unreadable, filtered
+from gateway.domain.mcp.lists import MARK, MOST_BYTES, Unreadable, filtered
 from gateway.domain.mcp.messages import Message
 from gateway.domain.mcp.refusals import LIMITED
 from gateway.domain.mcp.sessions import Session
@@ -235,7 +235,7 @@ class McpExchange(Exchange):
 
     def _edited_stream(self) -> EditedStream:
         return EditedStream(
-            self._edited_event, MOST_BYTES, self.context.metrics.mcp.unfiltered, TOOLS
+            self._edited_event, MOST_BYTES, self.context.metrics.mcp.unfiltered, MARK
         )
 
     def _edited_event(self, data: bytes) -> bytes:

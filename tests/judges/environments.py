@@ -66,6 +66,7 @@ def missing() -> str:
 def needs_judges() -> pytest.MarkDecorator:
     """A mark: skip unless all environments are installed."""
     reason = missing()
+    # They are half a gigabyte, fetched by `make judges`. CI has to have them: there a skip fails.
     return pytest.mark.skipif(bool(reason), reason=reason)
 
 

@@ -38,6 +38,21 @@ HIGH_VERIFY_LIMIT = "auth_verify: {rate: 6000/minute}\n"
 STORE_TIMEOUT = "store: {timeout: 5s}\n"
 
 
+def mcp_routes(*limits: str) -> str:
+    """A route `mcp` with these limits, whose tool `search` has a rate, and `api` for the rest."""
+    lines = "".join(f"      - {limit}\n" for limit in limits)
+    return f"""
+routes:
+  mcp:
+    match: "* /mcp/**"
+    upstream: api
+    plan_limits: false
+    mcp: {{tools: {{search: {{rate: 3/minute}}, "*": allow}}}}
+    limits:
+{lines}  api: {{match: "* /**", upstream: api}}
+"""
+
+
 def write_policies(folder: Path, upstream: str, **files: str) -> Path:
     """Write a whole policy folder and return it.
 

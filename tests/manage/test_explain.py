@@ -207,20 +207,24 @@ async def test_a_cost_that_is_never_admitted(site):
     )
 
 
+def use(site, folder, routes):
+    """Explain these routes from now on."""
+    plans = "plans: {free: {rate: 60/minute}}"
+    site.policy = load(write_policies(folder, "http://127.0.0.1:9000", plans=plans, routes=routes))
+
+
 async def test_a_cost_that_depends_on_the_request(tmp_path, site):
     """It is explained in words; what would happen now is of a request with the least cost."""
-    folder = write_policies(
+    use(
+        site,
         tmp_path / "own",
-        "http://127.0.0.1:9000",
-        plans="plans: {free: {rate: 60/minute}}",
-        routes="""
+        """
         routes:
           batch: {match: POST /batch, upstream: api, cost: {json: ids, max: 9}}
           whole: {match: POST /whole, upstream: api, cost: {json: ., max: 9}}
           items: {match: GET /items, upstream: api, cost: {header: X-Items, max: 9, default: 4}}
         """,
     )
-    site.policy = load(folder)
     await site.keys.add(plain_key())
     for method, path, cost, least in (
         ("POST", "/batch", "1 for each element of ids in the JSON body, at most 9", 1),
@@ -234,17 +238,15 @@ async def test_a_cost_that_depends_on_the_request(tmp_path, site):
 
 async def test_tools(tmp_path, site):
     """What each needs and costs; what would happen depends on the message."""
-    folder = write_policies(
+    use(
+        site,
         tmp_path / "own",
-        "http://127.0.0.1:9000",
-        plans="plans: {free: {rate: 60/minute}}",
-        routes="""
+        """
         routes:
           tools: {match: POST /m, upstream: api, mcp: {tools: {
             find: {permission: "scm:read", cost: 5, rate: 9/minute}, "*": deny}}}
         """,
     )
-    site.policy = load(folder)
     await site.keys.add(plain_key())
     answer = await site.explain.ask("POST", "/m", plain_key().id)
     assert answer["tools"] == {"find": "permission scm:read, cost 5", "*": "denied"}

@@ -15,42 +15,34 @@ from gateway.domain.mcp.demands import LISTENING
 from gateway.domain.ports import CorruptRecord, UsageBatch
 from gateway.domain.usage import WINDOWS
 from gateway.limiting.memory import MemoryLimiter
+from gateway.manage.accounts import UNREADABLE
 from gateway.manage.limits import Limits
 from gateway.manage.mcp import (
     Connections,
-    called,
     connected_as_json,
-    has_mcp,
     open_words,
     tool_as_json,
+    tool_rows,
     why_not,
 )
 from gateway.manage.problems import NotThere
-from gateway.manage.usage_reports import UNREADABLE, UsageBook
+from gateway.manage.usage_reports import UsageBook
 from gateway.policies.load import load
 from gateway.stores.audit.memory import MemoryAuditStore
 from gateway.stores.keys.memory import MemoryKeyStore
 from gateway.stores.limits.counters import MemoryCounters
 from gateway.stores.mcp.memory import MemoryConnectionStore
 from gateway.stores.usage.memory import MemoryUsageStore
-from tests.kit.policies import write_policies
+from tests.kit.policies import mcp_routes, write_policies
 from tests.suites.keys import plain_key
 
 NOW = 1_800_000_000_000_000
-ROUTES = """
-routes:
-  mcp:
-    match: "* /mcp/**"
-    upstream: api
-    plan_limits: false
-    mcp: {tools: {search: {rate: 3/minute}, "*": allow}}
-    limits:
-      - {name: mcp, rate: 20/minute}
-      - {name: sessions, concurrency: 5, of: connections}
-      - {name: shared, concurrency: 9, of: connections, per: account, mode: shadow}
-      - {name: in-flight, concurrency: 25}
-  api: {match: "* /**", upstream: api}
-"""
+ROUTES = mcp_routes(
+    "{name: mcp, rate: 20/minute}",
+    "{name: sessions, concurrency: 5, of: connections}",
+    "{name: shared, concurrency: 9, of: connections, per: account, mode: shadow}",
+    "{name: in-flight, concurrency: 25}",
+)
 
 
 class Site:
@@ -181,7 +173,7 @@ async def test_calls_of_tools() -> None:
     await usage.add(UsageBatch("w", 2, minute_s - 7_200, {("mcp:old", "x", "admitted:2xx"): 1}))
     book = UsageBook(usage, MemoryKeyStore(), lambda: NOW)
     reports = await book.of_tools(WINDOWS["1h"])
-    rows = called(reports)
+    rows = tool_rows(reports)
     assert [(route, tool, one.requests) for route, tool, one in rows] == [
         ("code", "other", 1),
         ("tickets", "search", 13),
@@ -205,6 +197,7 @@ async def test_calls_of_tools() -> None:
 
 def test_policies_with_and_without(site: Site, tmp_path: Path) -> None:
     """Only a section `mcp` makes a route one to an MCP server."""
-    assert has_mcp(site.policy)
+    assert site.policy.has_mcp
     plain = 'routes: {mcp: {match: "* /mcp/**", upstream: api}}'
-    assert not has_mcp(load(write_policies(tmp_path / "plain", "http://127.0.0.1:9", routes=plain)))
+    policy = load(write_policies(tmp_path / "plain", "http://127.0.0.1:9", routes=plain))
+    assert not policy.has_mcp

@@ -6,7 +6,7 @@ from typing import Final
 
 from gateway.admin.api import parameters as given
 from gateway.admin.api.operations import Call, Operation, Parameter, Reply, Success, listed
-from gateway.manage.mcp import MOST_LISTED, SHOWN, called, connected_as_json, tool_as_json
+from gateway.manage.mcp import MOST_LISTED, SHOWN, connected_as_json, tool_as_json, tool_rows
 from gateway.manage.usage_reports import read_span
 
 _TAG: Final = "mcp"
@@ -16,7 +16,7 @@ async def _tools(call: Call) -> Reply:
     query = call.query
     window = read_span(query["window"], query["from"], query["to"], call.now_us)
     reports = await call.management.usage.of_tools(window)
-    return listed([tool_as_json(*row) for row in called(reports)])
+    return listed([tool_as_json(*row) for row in tool_rows(reports)])
 
 
 async def _connections(call: Call) -> Reply:

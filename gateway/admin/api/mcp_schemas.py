@@ -6,8 +6,7 @@ from typing import Final
 
 from gateway.admin.api.schema_parts import (
     COUNT,
-    EXAMPLE_ID,
-    MAYBE_TEXT,
+    LISTED_KEY,
     OUTCOMES,
     TEXT,
     TEXTS,
@@ -37,14 +36,7 @@ MCP_SCHEMAS: Final = {
     "ToolCallsList": list_of("ToolCalls"),
     "ConnectedKey": answered(
         {
-            "id": {**TEXT, "examples": [EXAMPLE_ID]},
-            "name": {
-                **MAYBE_TEXT,
-                "description": "null, as account and plan, if the key no longer exists; "
-                "'(unreadable)' if its record cannot be read.",
-            },
-            "account": MAYBE_TEXT,
-            "plan": {**MAYBE_TEXT, "description": "Its own plan or its account's; null: none."},
+            **LISTED_KEY,
             "reported": {
                 **COUNT,
                 "description": "Its open connections as workers have reported them, up to some "

@@ -37,6 +37,17 @@ POLICY_HASH: Final = {
 TEXT: Final = {"type": "string"}
 MAYBE_TEXT: Final = {"type": ["string", "null"]}
 TEXTS: Final = {"type": "array", "items": TEXT}
+#: What a list shows of a key, as `manage.accounts.key_words` returns it.
+LISTED_KEY: Final = {
+    "id": {**TEXT, "examples": [EXAMPLE_ID]},
+    "name": {
+        **MAYBE_TEXT,
+        "description": "null, as account and plan, if the key no longer exists; "
+        "'(unreadable)' if its record cannot be read.",
+    },
+    "account": MAYBE_TEXT,
+    "plan": {**MAYBE_TEXT, "description": "Its own plan or its account's; null: none."},
+}
 
 
 def answered(

@@ -10,6 +10,7 @@ from gateway.admin.api.mcp_schemas import MCP_SCHEMAS
 from gateway.admin.api.schema_parts import (
     COUNT,
     EXAMPLE_ID,
+    LISTED_KEY,
     MAYBE_TEXT,
     MOMENT,
     OUTCOMES,
@@ -93,14 +94,7 @@ _USAGE_SCHEMAS: Final = {
     "RouteUsageList": list_of("RouteUsage"),
     "BusyKey": answered(
         {
-            "id": {**TEXT, "examples": [EXAMPLE_ID]},
-            "name": {
-                **MAYBE_TEXT,
-                "description": "null, as account and plan, if the key no longer exists; "
-                "'(unreadable)' if its record cannot be read.",
-            },
-            "account": MAYBE_TEXT,
-            "plan": {**MAYBE_TEXT, "description": "Its own plan or its account's; null: none."},
+            **LISTED_KEY,
             "requests": {"type": "integer", "minimum": 1},
         }
     ),

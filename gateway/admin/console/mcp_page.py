@@ -9,7 +9,7 @@ from gateway.admin.console.gate import management_of
 from gateway.admin.console.render import page
 from gateway.admin.console.usage_span import span_of
 from gateway.admin.console.wording import WINDOWS
-from gateway.manage.mcp import called, why_not
+from gateway.manage.mcp import tool_rows, why_not
 
 
 async def show(request: web.Request) -> web.StreamResponse:
@@ -26,6 +26,6 @@ async def show(request: web.Request) -> web.StreamResponse:
         chart=chart("calls", span.window, whole.points),
         connected=connected,
         keys=keys,
-        tools=called(reports),
+        tools=tool_rows(reports),
         why_not=why_not,
     )

@@ -11,7 +11,6 @@ from gateway.admin.console import assets, charts, wording
 from gateway.admin.console.forms import has_limit_overrides
 from gateway.admin.context import MANAGEMENT, SESSION
 from gateway.domain.usage import STATUS_CLASSES
-from gateway.manage.mcp import has_mcp
 from gateway.manage.views import rate_words, status_words
 from gateway.manage.words import bytes_words, seconds_words
 
@@ -64,7 +63,7 @@ def page(
         session=request.get(SESSION),
         path=request.path,
         now_us=now_us(request),
-        has_mcp=management is not None and has_mcp(management.policies.loaded().policy),
+        has_mcp=management is not None and management.policies.loaded().policy.has_mcp,
         done=wording.DONE.get(request.query.get("done", "")),
         **values,
     )

@@ -14,10 +14,10 @@ from gateway.domain.mcp.messages import LAST_STATEFUL
 
 #: The largest answer that is filtered, and the most tools: more take the event loop too long.
 MOST_BYTES: Final = 4 * 1024 * 1024
-MOST_TOOLS: Final = 10_000
+LONGEST_LIST: Final = 10_000
 
 #: What lists have in them.
-TOOLS: Final = b'"tools"'
+MARK: Final = b'"tools"'
 
 _Object = dict[str, msgspec.Raw]
 _object: Final = msgspec.json.Decoder(_Object).decode
@@ -59,7 +59,7 @@ def _one(answer: bytes, admits: Callable[[str], bool], version: str) -> bytes:
     if "tools" not in result:
         return answer
     listed = _list(result["tools"])
-    if len(listed) > MOST_TOOLS:
+    if len(listed) > LONGEST_LIST:
         raise Unreadable
     tools = [tool for tool in map(bytes, listed) if admits(_named(tool).name)]
     result["tools"] = msgspec.Raw(b"[%b]" % b",".join(tools))

@@ -75,13 +75,13 @@ def refusal_body(
 def limited_words(limit: Limit, retry_s: int | None, cost: int) -> str:
     """Why a limit refused a request, and when to try again. cost: of the request in this limit"""
     counts = f"; this request counts as {cost}" if cost > 1 else ""
-    words = f"Rate limit exceeded: {limit_words(limit)} ({limit.name}){counts}."
+    words = f"Rate limit exceeded: {_of_limit(limit)} ({limit.name}){counts}."
     if retry_s is None:
         return f"{words} This request counts more than the limit ever admits."
     return f"{words} Try again in {retry_s} second{'' if retry_s == 1 else 's'}."
 
 
-def limit_words(limit: Limit) -> str:
+def _of_limit(limit: Limit) -> str:
     """A limit for people: "100 requests per minute"."""
     if limit.is_leased:
         return f"{limit.amount} {limit.rules.unit_words}"

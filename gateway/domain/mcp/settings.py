@@ -68,9 +68,14 @@ class Mcp:
         return self.tools.get(name, self.others)
 
     @property
+    def rules(self) -> Mapping[str, Tool]:
+        """All rules by name, those of all other tools as OTHERS."""
+        return {**self.tools, OTHERS: self.others}
+
+    @property
     def permissions(self) -> frozenset[tuple[str, str]]:
         """Those that tools need."""
-        tools = (*self.tools.values(), self.others)
+        tools = self.rules.values()
         return frozenset(tool.permission for tool in tools if tool.permission is not None)
 
     @property

@@ -23,7 +23,7 @@ from gateway.domain.usage import Counted, Measured, Measures
 from gateway.manage.policies import Loaded
 from gateway.policies.load import load
 from tests.kit.admin import AdminScene, Answer
-from tests.kit.policies import write_policies
+from tests.kit.policies import mcp_routes, write_policies
 from tests.suites.warnings import warning
 
 NOBODY = "zzzzzzzzzzzz"
@@ -615,18 +615,10 @@ async def test_an_actors_name_is_checked(call: Caller, name: str) -> None:
 
 
 # -- MCP servers -----------------------------------------------------------------------------------
-MCP_ROUTES = """
-routes:
-  mcp:
-    match: "* /mcp/**"
-    upstream: api
-    plan_limits: false
-    mcp: {tools: {search: {rate: 3/minute}, "*": allow}}
-    limits:
-      - {name: sessions, concurrency: 5, of: connections}
-      - {name: control, rate: 600/minute, of: messages}
-  api: {match: "* /**", upstream: api}
-"""
+MCP_ROUTES = mcp_routes(
+    "{name: sessions, concurrency: 5, of: connections}",
+    "{name: control, rate: 600/minute, of: messages}",
+)
 
 
 def use_mcp(call: Caller, folder: Path) -> None:

@@ -25,7 +25,7 @@ from gateway.manage.usage_sums import UsageReport
 from gateway.manage.words import seconds_words
 from gateway.policies.load import load
 from tests.kit.console import ANNA, Browser, Console, fill, now_us
-from tests.kit.policies import write_policies
+from tests.kit.policies import mcp_routes, write_policies
 
 HOSTILE = """<script>alert(1)</script>'"><img src=x onerror=alert(1)>"""
 
@@ -602,18 +602,10 @@ async def test_statuses_latencies_and_bytes_are_shown(console: Console, anna: Br
 
 # -- MCP servers -----------------------------------------------------------------------------------
 
-MCP_ROUTES = """
-routes:
-  mcp:
-    match: "* /mcp/**"
-    upstream: api
-    plan_limits: false
-    mcp: {tools: {search: {rate: 3/minute}, "*": allow}}
-    limits:
-      - {name: sessions, concurrency: 5, of: connections}
-      - {name: shared, concurrency: 50, of: connections, per: account}
-  api: {match: "* /**", upstream: api}
-"""
+MCP_ROUTES = mcp_routes(
+    "{name: sessions, concurrency: 5, of: connections}",
+    "{name: shared, concurrency: 50, of: connections, per: account}",
+)
 
 
 @pytest.fixture

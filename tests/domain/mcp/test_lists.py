@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway.domain.mcp.lists import MOST_TOOLS, Unreadable, filtered
+from gateway.domain.mcp.lists import LONGEST_LIST, Unreadable, filtered
 
 
 def admits(name: str) -> bool:
@@ -70,7 +70,7 @@ def test_arrays() -> None:
 @pytest.mark.parametrize(
     "answer",
     [
-        b'{"result":{"tools":[%b{}]}}' % (b'{"name":"a"},' * MOST_TOOLS),
+        b'{"result":{"tools":[%b{}]}}' % (b'{"name":"a"},' * LONGEST_LIST),
         b"",
         b"x",
         b"1",
