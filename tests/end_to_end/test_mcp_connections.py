@@ -21,7 +21,7 @@ from redis.asyncio import Redis
 from gateway.domain.keys import KeyRecord
 from gateway.stores.keys.store import RedisKeyStore
 from tests.end_to_end.conftest import add_key
-from tests.end_to_end.test_outage import has, is_healthy
+from tests.end_to_end.test_outage import has, is_healthy, lose_all_but
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway, keys_command
 from tests.kit.mcp_sessions import OpenStream, SessionClient, SessionServer
@@ -300,8 +300,7 @@ async def test_a_store_that_lost_everything(cluster: Cluster) -> None:
     session, other = await cluster.sessions(key, 2)
     streams = [await session.open(port) for port in cluster.ports]
     streams.append(await other.open(cluster.ports[0], "POST"))
-    await cluster.store.flushall()
-    await RedisKeyStore(cluster.store).add(record)
+    await lose_all_but(cluster.store, record)
     await goes_on(cluster, session, streams)
     await cluster.holds(record, 2)
     await session.close()
