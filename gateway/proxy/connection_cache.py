@@ -16,6 +16,7 @@ from gateway.domain.key_format import digest, parse
 from gateway.domain.limits import Decision
 from gateway.domain.route import Route
 from gateway.http1.head import Fields
+from gateway.proxy.mcp_head import McpHead
 
 
 @dataclass(slots=True, eq=False)
@@ -63,6 +64,7 @@ class ConnectionCache:
     key_fields: the fields whose credential was parsed last
     key_id:     the id of the key in it; None: it is no key
     key_digest: the credential's digest
+    mcp:        what the fields of the last request to an MCP server said
     asked_at:   when the limiter was asked about the last request, and decided_at: when it answered,
                 by `time.perf_counter`; only noted if `Gate.is_timed`
     """
@@ -74,6 +76,7 @@ class ConnectionCache:
         "key_digest",
         "key_fields",
         "key_id",
+        "mcp",
         "refusal",
     )
 
@@ -83,6 +86,7 @@ class ConnectionCache:
         self.key_fields: Fields | None = None
         self.key_id: str | None = None
         self.key_digest = b""
+        self.mcp: McpHead | None = None
         self.asked_at = 0.0
         self.decided_at = 0.0
 
@@ -96,4 +100,4 @@ class ConnectionCache:
 
     def clear(self) -> None:
         """Keep nothing of the last request: its head was large."""
-        self.identity = self.refusal = self.key_fields = None
+        self.identity = self.refusal = self.key_fields = self.mcp = None

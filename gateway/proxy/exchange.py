@@ -9,13 +9,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Callable
 from time import perf_counter
-from typing import Final, Protocol
+from typing import ClassVar, Final, Protocol
 
 from gateway.domain.identity import Grant
 from gateway.domain.limits import Check, Decision
 from gateway.domain.policy import Policy
 from gateway.domain.translation import Translation
+from gateway.domain.upstreams import Server
 from gateway.errors import (
     BAD_CHUNK,
     BODY_TOO_LARGE,
@@ -159,7 +161,7 @@ class Exchange(Request):
     """
 
     #: Builds the head for one of the upstream's servers.
-    build_head = request_head
+    build_head: ClassVar[Callable[[Request, Server], bytes]] = request_head
 
     __slots__ = (
         "body",

@@ -12,11 +12,14 @@ from gateway.http1.websocket import handshake_lines
 from gateway.proxy.request import Request, variables
 
 
-def request_head(request: Request, server: Server) -> bytes:
-    """The head, its empty line included, for one of the upstream's servers."""
+def request_head(request: Request, server: Server, forward: bytes = b"") -> bytes:
+    """The head, its empty line included, for one of the upstream's servers.
+
+    forward: the client's field lines; by default those of its `Fields`
+    """
     fields, client, grant = request.fields, request.client, request.grant
     requested = request.requested
-    forward = fields.forward
+    forward = forward or fields.forward
     if client.is_trusted:
         described, asked = client.forwarded_lines(fields), b""
     else:
@@ -27,7 +30,7 @@ def request_head(request: Request, server: Server) -> bytes:
         forward = edits.without(forward) + edits.added(values)
         described, asked = edits.without(described), edits.without(asked)
     if server.asked or not fields.host:
-        forward = _with_host(forward, fields, server)
+        forward = with_host(forward, fields, server)
     line = requested.forward_line
     if fields.bare:
         framing = b""
@@ -52,7 +55,7 @@ def _below(path: str, line: bytes) -> bytes:
     return line.replace(b" ", b" %b" % path.encode("ascii"), 1)
 
 
-def _with_host(lines: bytes, fields: Fields, server: Server) -> bytes:
+def with_host(lines: bytes, fields: Fields, server: Server) -> bytes:
     """The field lines, with the Host that the server gets.
 
     HTTP/1.0 clients may omit it; HTTP/1.1 servers require it.

@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from gateway.domain.identity import Grant
 from gateway.domain.limits import Check, Decision
-from gateway.domain.mcp.agreement import VERSION
 from gateway.domain.mcp.events import COMMENT, MEDIA_TYPE, EditedStream, Stream
 from gateway.domain.mcp.lists import MARK, MOST_BYTES, Unreadable, filtered
 from gateway.domain.mcp.messages import Message
@@ -28,14 +27,12 @@ from gateway.http1.phases import Phase, Steps
 from gateway.http1.response import ResponseHead
 from gateway.observe.mcp_metrics import OTHER, Outcome
 from gateway.proxy.exchange import ADMITTED, Exchange
+from gateway.proxy.forward import request_head, with_host
 from gateway.proxy.mcp_answers import refusal_answer
-from gateway.proxy.mcp_reading import Reading, admits, first_name, section
+from gateway.proxy.mcp_reading import Reading, admits, first_name, head_of, section
 from gateway.proxy.traced_exchange import TracedExchange
 from gateway.proxy.upstream_connection import UpstreamConnection
 
-#: Replaced in requests: the upstream gets its own session id, and answers that can be read.
-_replaced: Final = re.compile(rb"(?i)\r\n(?:mcp-session-id|accept-encoding):[^\r\n]*")
-_host: Final = re.compile(rb"\r\nHost:[^\r\n]*")
 _session: Final = re.compile(rb"(?i)(?:\A|(?<=\n))mcp-session-id:[ \t]*([^\r\n]*?)[ \t]*\r\n")
 _content_type: Final = re.compile(rb"\ncontent-type:[ \t]*([^;\r\n]*)")
 
@@ -96,7 +93,7 @@ class McpExchange(Exchange):
     def mcp_version(self) -> str:
         """Of the message or, before 2026-07-28, of the header."""
         message = self.mcp.message
-        return (message.version if message is not None else "") or self.header(VERSION)
+        return (message.version if message is not None else "") or head_of(self).named.version
 
     def message_check(self, granted: Grant) -> Check | None:
         return self.mcp.check(self, granted, self.context.seals)
@@ -133,14 +130,11 @@ class McpExchange(Exchange):
 
     def build_head(self, server: Server) -> bytes:
         """The head for the server: with its own host and session, for an answer without coding."""
-        head = _replaced.sub(b"", Exchange.build_head(self, server))
-        if not server.asked:
-            # Servers refuse other hosts, to protect themselves against DNS rebinding.
-            authority = server.authority.encode("ascii")
-            head = _host.sub(lambda _: b"\r\nHost: " + authority, head, count=1)
+        # Servers refuse other hosts, to protect themselves against DNS rebinding.
+        lines = with_host(head_of(self).forward, self.fields, server)
         session = self.mcp.session
-        line = b"" if session is None else b"Mcp-Session-Id: %b\r\n" % session.id.encode("ascii")
-        return b"%b%bAccept-Encoding: identity\r\n\r\n" % (head[:-2], line)
+        named = b"" if session is None else b"Mcp-Session-Id: %b\r\n" % session.id.encode("ascii")
+        return request_head(self, server, b"%b%bAccept-Encoding: identity\r\n" % (lines, named))
 
     # -- the answer -------------------------------------------------------------------------------
     def respond(self, head: ResponseHead, reader: BodyReader | None, payload: bytes) -> None:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from gateway.domain.costs import is_json
 from gateway.domain.identity import Grant
 from gateway.domain.limits import Check, Limit
-from gateway.domain.mcp.agreement import LAST_EVENT, SESSION, VERSION, disagreement
+from gateway.domain.mcp.agreement import disagreement
 from gateway.domain.mcp.checks import check_of
 from gateway.domain.mcp.demands import ENDING, LISTENING, Demand, demand_of
 from gateway.domain.mcp.messages import LAST_STATEFUL, Body, Fault, Message, read_body
@@ -26,6 +25,7 @@ from gateway.errors import (
     TOOL_UNKNOWN,
     Refusal,
 )
+from gateway.proxy.mcp_head import McpHead
 from gateway.proxy.request import Request
 
 #: The longest name of a tool in an answer of the gateway.
@@ -38,19 +38,23 @@ class Reading:
     body:    its messages; None: it has none, or they were not read
     fault:   why they cannot be read
     demand:  what they ask for
-    session: None: it has none; session_tag: of it, 0: it has none
+    session: None: it has none
     gets_tools: the answer may have lists of tools
     """
 
-    __slots__ = ("body", "demand", "fault", "gets_tools", "session", "session_tag")
+    __slots__ = ("body", "demand", "fault", "gets_tools", "session")
 
     def __init__(self) -> None:
         self.body: Body | None = None
         self.fault: Fault | None = None
         self.demand: Demand = ENDING
         self.session: Session | None = None
-        self.session_tag = 0
         self.gets_tools = False
+
+    @property
+    def session_tag(self) -> int:
+        """Of the session; 0: it has none."""
+        return 0 if self.session is None else self.session.tag
 
     @property
     def message(self) -> Message | None:
@@ -85,43 +89,52 @@ class Reading:
             request.refusal = BAD_FRAMING
         elif request.method == "GET":
             self.demand = LISTENING
-            self.gets_tools = bool(request.header(LAST_EVENT))
+            self.gets_tools = head_of(request).resumes
         if request.refusal is None:
             request.refusal = self._open_session(request, granted, seals)
         return True
 
     def _read_messages(self, request: Request, granted: Grant) -> bool:
-        if not is_json(request.header("content-type"), request.header("content-encoding")):
+        head, mcp = head_of(request), section(request.route)
+        if not head.is_json:
             request.refusal = NOT_JSON
             return True
-        data = request.whole_body(section(request.route).body_bytes, BODY_TOO_LARGE)
+        data = request.whole_body(mcp.body_bytes, BODY_TOO_LARGE)
         if data is None:
             return False
         if isinstance(data, Refusal):
             request.refusal = data
             return True
-        read = read_body(data, request.header(VERSION))
-        fault = read if isinstance(read, Fault) else disagreement(read, request.header)
+        read = read_body(data, head.named.version)
+        fault = read if isinstance(read, Fault) else disagreement(read, head.named)
         if isinstance(read, Body):
             self.body = read
         if fault is not None:
             self.fault, request.detail = fault, fault.message
             request.refusal = MESSAGE_INVALID
         elif self.body is not None:
-            self.demand = demand_of(self.body, section(request.route), granted.cost)
-            self.gets_tools = any(each.method == LIST for each in self.body.requests)
-            request.refusal = _tool_refusal(request, self.body)
+            self.demand = demand_of(self.body, mcp, granted.cost)
+            for message in self.body.requests:
+                if message.method == LIST:
+                    self.gets_tools = True
+                elif message.method == CALL and request.refusal is None:
+                    request.refusal = _tool_refusal(request, message.name)
         return True
 
     def _open_session(self, request: Request, granted: Grant, seals: Seals) -> Refusal | None:
-        message, sealed = self.message, request.header(SESSION)
-        if not sealed or (message is not None and message.version > LAST_STATEFUL):
+        head, message = head_of(request), self.message
+        if not head.has_session or (message is not None and message.version > LAST_STATEFUL):
             return None
-        self.session = seals.open(sealed, granted.lineage, first_name(request.route))
-        if self.session is None:
-            return SESSION_UNKNOWN
-        self.session_tag = self.session.tag
-        return None
+        self.session = head.session(seals, granted.lineage, first_name(request.route))
+        return SESSION_UNKNOWN if self.session is None else None
+
+
+def head_of(request: Request) -> McpHead:
+    """What the request's fields say."""
+    head = request.cache.mcp
+    if head is None or head.fields is not request.fields:
+        head = request.cache.mcp = McpHead(request.fields, request.header)
+    return head
 
 
 def section(route: Route) -> Mcp:
@@ -143,11 +156,10 @@ def admits(request: Request, name: str) -> bool:
     return tool.permission is None if identity is None else tool.is_permitted(identity.record)
 
 
-def _tool_refusal(request: Request, body: Body) -> Refusal | None:
-    """Why one of its calls is refused whatever the limits are."""
-    for name in [each.name for each in body.requests if each.method == CALL]:
-        if not admits(request, name):
-            tool = section(request.route).tool(name)
-            request.detail = name[:MOST_NAME] if tool.is_denied else ":".join(tool.permission or ())
-            return TOOL_UNKNOWN if tool.is_denied else TOOL_NOT_PERMITTED
-    return None
+def _tool_refusal(request: Request, name: str) -> Refusal | None:
+    """Why a call of this tool is refused whatever the limits are."""
+    if admits(request, name):
+        return None
+    tool = section(request.route).tool(name)
+    request.detail = name[:MOST_NAME] if tool.is_denied else ":".join(tool.permission or ())
+    return TOOL_UNKNOWN if tool.is_denied else TOOL_NOT_PERMITTED

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from base64 import b64decode
 from collections.abc import Callable
-from typing import Final
+from typing import Final, NamedTuple
 
 from gateway.domain.mcp.messages import HEADER_MISMATCH, Body, Fault
 
@@ -25,24 +25,33 @@ FIELDS: Final = (
 _ENCODED = re.compile(r"=\?base64\?([A-Za-z0-9+/=]*)\?=").fullmatch
 
 
-def disagreement(body: Body, header: Callable[[str], str]) -> Fault | None:
-    """Why the request is refused; None: all headers that it has agree.
+class Named(NamedTuple):
+    """The values of MCP's own headers; "": it is absent."""
 
-    header: the value of a header by its lower-case name; "": there is none
-    """
+    version: str
+    method: str
+    name: str
+
+
+def named_by(header: Callable[[str], str]) -> Named:
+    """What the headers name. header: the value of one by its lower-case name; "": there is none"""
+    return Named(header(VERSION), header(METHOD), _decoded(header(NAME)))
+
+
+def disagreement(body: Body, named: Named) -> Fault | None:
+    """Why the request is refused; None: all headers that it has agree."""
     message = body.messages[0]
-    pairs = (
-        (VERSION, message.version, header(VERSION)),
-        (METHOD, message.method, header(METHOD)),
-        (NAME, message.name, _decoded(header(NAME))),
-    )
-    for name, said, sent in pairs:
-        if not sent or (name == VERSION and not said):
-            continue
-        if body.is_array or sent != said:
-            text = f"The header {name} differs from the body."
-            return Fault(HEADER_MISMATCH, text, message.id or b"null")
-    return None
+    version, method, name = named
+    if version and message.version and (body.is_array or version != message.version):
+        header = VERSION
+    elif method and (body.is_array or method != message.method):
+        header = METHOD
+    elif name and (body.is_array or name != message.name):
+        header = NAME
+    else:
+        return None
+    text = f"The header {header} differs from the body."
+    return Fault(HEADER_MISMATCH, text, message.id or b"null")
 
 
 def _decoded(value: str) -> str:

@@ -29,8 +29,8 @@ def check_of(
     address; header: the value of a header by its lower-case name
     """
     cached = granted.demanded
-    if cached is not None and demand in cached:
-        return cached[demand]
+    if cached is not None and (check := cached.get(demand)) is not None:
+        return check
     limits = list(granted.limits)
     costs = [demand.units_of(limit) for limit in limits] if granted.cost else [0] * len(limits)
     for name, calls in demand.tools:

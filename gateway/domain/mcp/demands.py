@@ -6,8 +6,9 @@ a concurrency limit the requests that wait for an answer, and all others the uni
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Final
+
+import msgspec
 
 from gateway.domain.limits import Limit
 from gateway.domain.mcp.messages import Body
@@ -17,13 +18,12 @@ from gateway.domain.mcp.settings import CALL, Mcp
 FREE: Final = frozenset(("ping", "initialize", "server/discover"))
 
 
-@dataclass(frozen=True, slots=True)
-class Demand:
+class Demand(msgspec.Struct, frozen=True):
     """What is asked for.
 
     units:    how many the requests count
     messages: their number
-    tools:    the tools that are called, each with the number of calls
+    tools:    the tools with a limit of their own that are called, each with the number of calls
     opens:    it needs a connection: an answer is awaited, or events
     """
 
@@ -52,9 +52,11 @@ def demand_of(body: Body, mcp: Mcp, cost: int) -> Demand:
     units = 0
     for request in body.requests:
         if request.method == CALL:
-            called[request.name] = called.get(request.name, 0) + 1
-            own = mcp.tool(request.name).cost
-            units += cost if own is None else own
+            tool = mcp.tool(request.name)
+            units += cost if tool.cost is None else tool.cost
+            if tool.limit is not None:
+                called[request.name] = called.get(request.name, 0) + 1
         elif request.method not in FREE:
             units += cost
-    return Demand(units, len(body.messages), tuple(sorted(called.items())), units > 0)
+    tools = tuple(sorted(called.items())) if called else ()
+    return Demand(units, len(body.messages), tools, units > 0)

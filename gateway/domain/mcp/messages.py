@@ -5,8 +5,8 @@ was asked for. So an object in which two parsers could find different values is 
 twice, one that is a protocol name only where letter case is ignored, or one with odd characters.
 
 The values are skipped by msgspec, which validates them without building them. It goes over a body
-twice, once for the message and once for its params: whatever else is looked into is short. How long
-the worst bodies take is measured by `tests/bench/mcp_bodies.py`.
+twice, once for the message and once for its params: whatever else is looked into is short, or it is
+read by `_Members`. How long the worst bodies take is measured by `tests/bench/mcp_bodies.py`.
 
 https://modelcontextprotocol.io/specification: 2025-03-26 to 2026-07-28.
 """
@@ -14,10 +14,12 @@ https://modelcontextprotocol.io/specification: 2025-03-26 to 2026-07-28.
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 import msgspec
+from msgspec import UNSET
 
 from gateway.domain.json_array import ODD, fold_case
 from gateway.domain.mcp.settings import CALL
@@ -49,6 +51,9 @@ MOST_NAME_BYTES: Final = 64 * 1024
 #: The longest `_meta`, as JSON: it is gone over a third time.
 MOST_META_BYTES: Final = 64 * 1024
 
+#: The longest object that is read as clients write it: any other is then gone over once more.
+MOST_COMPACT_BYTES: Final = 16 * 1024
+
 #: What the method of each notification contains.
 NOTICES: Final = "notifications/"
 
@@ -64,17 +69,20 @@ NAMED: Final = {
     "tasks/result": "taskId",
     "tasks/cancel": "taskId",
 }
-_MESSAGE_NAMES: Final = frozenset(("jsonrpc", "id", "method", "params", "result", "error"))
-_PARAM_NAMES: Final = frozenset(("_meta", *NAMED.values()))
+_MESSAGE_NAMES: Final = ("jsonrpc", "id", "method", "params", "result", "error")
+_PARAM_NAMES: Final = tuple(dict.fromkeys(("_meta", *NAMED.values())))
 _VERSION: Final = "io.modelcontextprotocol/protocolVersion"
-_META_NAMES: Final = frozenset((_VERSION,))
+_CLIENT: Final = (
+    "io.modelcontextprotocol/clientInfo",
+    "io.modelcontextprotocol/clientCapabilities",
+)
+_META_NAMES: Final = (_VERSION,)
 #: By a reading of a key that ignores letter case.
 _ALIKE: Final = {fold_case(name): name for name in (*_MESSAGE_NAMES, *_PARAM_NAMES, *_META_NAMES)}
 _INTEGER = re.compile(rb"-?[0-9]+").fullmatch
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(msgspec.Struct, frozen=True):
     """One message.
 
     id:      of a request or response, as JSON: b'"a"' or b"7"; b"" of a notification
@@ -90,8 +98,7 @@ class Message:
     version: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Body:
+class Body(msgspec.Struct, frozen=True):
     """The messages of a body. is_array: it is an array of them"""
 
     messages: tuple[Message, ...]
@@ -100,7 +107,7 @@ class Body:
     @property
     def requests(self) -> tuple[Message, ...]:
         """Those that are answered."""
-        return tuple(message for message in self.messages if message.kind == "request")
+        return tuple([message for message in self.messages if message.kind == "request"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +164,64 @@ class _Reader:
             raise (error.__cause__ if isinstance(error.__cause__, _Invalid) else error) from None
 
 
+class _Members:
+    """Reads the members of an object that have these names, and leaves their values unread.
+
+    An object as clients write it has well-known keys only, and no white space. msgspec reads that
+    without a call for each key, but takes the last of equal keys. So it is written again: if that
+    has as many bytes, nothing else is in the object, and no key is there twice or in an odd form.
+    Any other object is read key by key.
+    """
+
+    def __init__(self, names: Collection[str], *more: str) -> None:
+        """names: the attributes are what follows the last slash of each; more well-known keys"""
+        self._names = names
+        self._attributes = {name: name.rpartition("/")[2] for name in (*names, *more)}
+        self._form = msgspec.defstruct(
+            "_Form",
+            [
+                (
+                    attribute,
+                    msgspec.Raw | msgspec.UnsetType,
+                    msgspec.field(default=UNSET, name=name),
+                )
+                for name, attribute in self._attributes.items()
+            ],
+            forbid_unknown_fields=True,
+        )
+        self._decode = msgspec.json.Decoder(self._form).decode
+
+    def read(self, text: bytes | msgspec.Raw) -> Any:
+        """Of the text of an object: as attributes; UNSET: it has no such key."""
+        size = len(memoryview(text))
+        if size <= MOST_COMPACT_BYTES:
+            try:
+                found = self._decode(text)
+            except msgspec.DecodeError:
+                pass
+            else:
+                if len(_encode(found)) == size:
+                    return found
+        return self.of(_pairs(_read_object(text)))
+
+    def of(self, pairs: Pairs) -> Any:
+        """The same, of the pairs of an object."""
+        found = _unambiguous(pairs, self._names)
+        read = {self._attributes[name]: found[name] for name in self._names if name in found}
+        return self._form(**read)
+
+
 #: Elements beyond the fields end the reading, so that a million of them take no time.
 _Array: Final = msgspec.defstruct(
     "_Array",
-    [(f"at_{index}", _Object | msgspec.UnsetType, msgspec.UNSET) for index in range(MOST_MESSAGES)],
+    [(f"at_{index}", _Object | msgspec.UnsetType, UNSET) for index in range(MOST_MESSAGES)],
     array_like=True,
     forbid_unknown_fields=True,
 )
+_encode: Final = msgspec.json.Encoder().encode
+_message: Final = _Members(_MESSAGE_NAMES)
+_params: Final = _Members(_PARAM_NAMES, "arguments", "cursor")
+_meta: Final = _Members(_META_NAMES, "progressToken", *_CLIENT)
 _read_object: Final = _Reader(_Object, MOST_KEYS).read
 _read_objects: Final = _Reader(_Array, MOST_KEYS * MOST_MESSAGES).read
 _text: Final = msgspec.json.Decoder(str).decode
@@ -179,7 +237,7 @@ def read_body(body: bytes, version: str) -> Body | Fault:
         body.decode("utf-8")
         if body.lstrip(b" \t\r\n")[:1] == b"[":
             return _read_array(body, version)
-        message = _read_one(_pairs(_read_object(body)))
+        message = _read_one(_message.read(body))
         return message if isinstance(message, Fault) else Body((message,))
     except _Invalid as error:
         return Fault(error.code, f"Invalid message: {error}.")
@@ -206,9 +264,9 @@ def _read_array(body: bytes, version: str) -> Body | Fault:
         ) from None
     messages = []
     for element in found:
-        if element is msgspec.UNSET:
+        if element is UNSET:
             break
-        one = _read_one(_pairs(element))
+        one = _read_one(_message.of(_pairs(element)))
         if isinstance(one, Fault):
             return one
         messages.append(one)
@@ -217,72 +275,69 @@ def _read_array(body: bytes, version: str) -> Body | Fault:
     return Body(tuple(messages), is_array=True)
 
 
-def _read_one(given: Pairs) -> Message | Fault:
-    """One message, by the pairs of its object."""
-    pairs = _unambiguous(given, _MESSAGE_NAMES)
-    found_id = pairs.get("id")
-    read_id = b"" if found_id is None else _read_id(found_id)
+def _read_one(parts: Any) -> Message | Fault:
+    """One message, by its members."""
+    read_id = b"" if parts.id is UNSET else _read_id(parts.id)
     try:
-        return _read_message(pairs, read_id)
+        return _read_message(parts, read_id)
     except _Invalid as error:
         return Fault(error.code, f"Invalid message: {error}.", read_id or b"null")
 
 
-def _read_message(pairs: dict[str, msgspec.Raw], read_id: bytes) -> Message:
-    if bytes(pairs.get("jsonrpc", b"")) != b'"2.0"':
+def _read_message(parts: Any, read_id: bytes) -> Message:
+    if parts.jsonrpc is UNSET or bytes(parts.jsonrpc) != b'"2.0"':
         raise _Invalid('"jsonrpc" is not "2.0"')
-    is_answer = "result" in pairs or "error" in pairs
-    if "method" not in pairs:
-        if not is_answer or ("result" in pairs) is ("error" in pairs):
+    has_result, has_error = parts.result is not UNSET, parts.error is not UNSET
+    if parts.method is UNSET:
+        if has_result is has_error:
             raise _Invalid('expected one of "method", "result" and "error"')
         # A server that could not read a request answers without its id.
         return Message("response", read_id)
-    if is_answer:
+    if has_result or has_error:
         raise _Invalid('"method" together with "result" or "error"')
-    method = _read_text(pairs["method"], "method", MOST_METHOD_BYTES)
-    params: dict[str, msgspec.Raw] = {}
-    if "params" in pairs:
-        params = _unambiguous(_object(pairs["params"], "params"), _PARAM_NAMES)
-    if "id" in pairs and not read_id:
-        raise _Invalid('"id" is neither text nor integer')
-    if not read_id and NOTICES not in method:
-        # JSON-RPC servers run it, and do not answer.
-        raise _Invalid('a request without "id"')
+    method = _read_text(parts.method, "method", MOST_METHOD_BYTES)
+    params = None if parts.params is UNSET else _object(_params, parts.params, "params")
+    if not read_id:
+        if parts.id is not UNSET:
+            raise _Invalid('"id" is neither text nor integer')
+        if NOTICES not in method:
+            # JSON-RPC servers run it, and do not answer.
+            raise _Invalid('a request without "id"')
     return Message(
         "request" if read_id else "notification",
         read_id,
         method,
         _read_name(method, params),
-        _read_version(params),
+        "" if params is None or params._meta is UNSET else _read_version(params._meta),
     )
 
 
-def _read_name(method: str, params: dict[str, msgspec.Raw]) -> str:
+def _read_name(method: str, params: Any) -> str:
     named = NAMED.get(method)
     if named is None:
         return ""
-    if named not in params:
-        if method != CALL:
-            return ""  # Nothing is decided by it, and the server may not have the method.
-        raise _Invalid(f'{method} without "{named}"', INVALID_PARAMS)
-    return _read_text(params[named], named, MOST_NAME_BYTES, INVALID_PARAMS)
+    value = UNSET if params is None else getattr(params, named)
+    if value is not UNSET:
+        return _read_text(value, named, MOST_NAME_BYTES, INVALID_PARAMS)
+    if method != CALL:
+        return ""  # Nothing is decided by it, and the server may not have the method.
+    raise _Invalid(f'{method} without "{named}"', INVALID_PARAMS)
 
 
-def _read_version(params: dict[str, msgspec.Raw]) -> str:
-    if "_meta" not in params:
-        return ""
-    if len(memoryview(params["_meta"])) > MOST_META_BYTES:
+def _read_version(value: msgspec.Raw) -> str:
+    """The version of `_meta`."""
+    if len(memoryview(value)) > MOST_META_BYTES:
         raise _Invalid(f'"_meta" has more than {MOST_META_BYTES} bytes', INVALID_PARAMS)
-    meta = _unambiguous(_object(params["_meta"], "_meta"), _META_NAMES)
-    if _VERSION not in meta:
+    meta = _object(_meta, value, "_meta")
+    if meta.protocolVersion is UNSET:
         return ""
-    return _read_text(meta[_VERSION], _VERSION, MOST_METHOD_BYTES, INVALID_PARAMS)
+    return _read_text(meta.protocolVersion, _VERSION, MOST_METHOD_BYTES, INVALID_PARAMS)
 
 
-def _object(value: msgspec.Raw, name: str) -> Pairs:
-    """The pairs of a value that has to be an object."""
+def _object(members: _Members, value: msgspec.Raw, name: str) -> Any:
+    """The members of a value that has to be an object."""
     try:
-        return _pairs(_read_object(value))
+        return members.read(value)
     except msgspec.ValidationError:
         raise _Invalid(f'"{name}" is not an object', INVALID_PARAMS) from None
 
@@ -315,12 +370,12 @@ def _read_text(value: msgspec.Raw, name: str, most: int, code: int = INVALID) ->
         raise _Invalid(f'"{name}" is not a text', code) from None
 
 
-def _unambiguous(pairs: Pairs, names: frozenset[str]) -> dict[str, msgspec.Raw]:
+def _unambiguous(pairs: Pairs, names: Collection[str]) -> dict[str, msgspec.Raw]:
     """The pairs of an object in which each parser finds the same values under these names."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise _Invalid("an object has a key twice")
-    others = found.keys() - names
+    others = found.keys() - set(names)
     if not others:
         return found
     if ODD.search("".join(others)):

@@ -13,6 +13,7 @@ import re
 from base64 import urlsafe_b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from hashlib import blake2b
 from typing import Final
 
@@ -23,14 +24,14 @@ _ID: Final = re.compile(r"[\x21-\x7e]{1,512}").fullmatch
 _CODE_BYTES: Final = 16
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Session:
     """A session of a server. id: as the server gave it; server: as in `server_tag`"""
 
     id: str
     server: str
 
-    @property
+    @cached_property
     def tag(self) -> int:
         """Stands for it where connections are counted: 1 to MOST_LEASE."""
         digest = blake2b(f"{self.server} {self.id}".encode("ascii"), digest_size=8).digest()

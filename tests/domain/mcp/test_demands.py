@@ -9,10 +9,11 @@ from gateway.domain.mcp.demands import ENDING, FREE, LISTENING, Demand, demand_o
 from gateway.domain.mcp.messages import Body, Message
 from gateway.domain.mcp.settings import Mcp, Tool
 
-MCP = Mcp(tools={"search": Tool(cost=5), "plain": Tool()}, others=Tool(cost=2))
+MINUTE = 60_000_000
+OWN = Limit("mcp/search", "rate", 10, MINUTE)
+MCP = Mcp(tools={"search": Tool(cost=5, limit=OWN), "plain": Tool()}, others=Tool(cost=2))
 NOTE = Message("notification", b"", "notifications/cancelled")
 ANSWER = Message("response", b"1")
-MINUTE = 60_000_000
 
 
 def call(name: str) -> Message:
@@ -27,15 +28,15 @@ def asked(method: str) -> Message:
     ("messages", "demand"),
     [
         ([call("search")], Demand(5, 1, (("search", 1),), True)),
-        ([call("plain")], Demand(2, 1, (("plain", 1),), True)),
-        ([call("unknown")], Demand(2, 1, (("unknown", 1),), True)),
+        ([call("plain")], Demand(2, 1, (), True)),
+        ([call("unknown")], Demand(2, 1, (), True)),
         ([asked("prompts/get")], Demand(3, 1, (), True)),
         ([NOTE], Demand(0, 1)),
         ([ANSWER], Demand(0, 1)),
         *(([asked(method)], Demand(0, 1)) for method in sorted(FREE)),
         (
             [call("search"), call("plain"), call("search"), NOTE, asked("ping")],
-            Demand(12, 5, (("plain", 1), ("search", 2)), True),
+            Demand(12, 5, (("search", 2),), True),
         ),
     ],
 )

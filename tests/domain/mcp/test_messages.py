@@ -321,3 +321,31 @@ def test_what_any_client_sends_is_read(
     read = one(body)
     assert (read.method, json.loads(read.id)) == (method, message_id)
     assert read.name == (name if method in NAMED else "")
+
+
+MEMBERS = st.dictionaries(
+    st.sampled_from(["jsonrpc", "id", "method", "params", "result", "error", "Id", "x"]),
+    st.sampled_from(
+        [
+            *(b'"2.0"', b"7", b'"tools/call"', b"null", b"{}", b"[]", b'"ping"'),
+            *(b'{"name":"a"}', b'{"name":"a","arguments":{"b": 1}}', b'{"name":"a","name":"b"}'),
+            *(b'{"Name":"a"}', b'{"n\\u0061me":"a"}', b'{"name":"a","_meta":{"progressToken":1}}'),
+            b'{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28"},"name":"a"}',
+            b'{"_meta":{"io.modelcontextprotocol/protocolVersion":"a","progresstoken":1,"a":2}}',
+        ]
+    ),
+)
+
+
+@given(MEMBERS, st.integers(0, 7), st.sampled_from(["", "2025-11-25"]))
+def test_white_space_changes_nothing(members: dict[str, bytes], doubled: int, version: str) -> None:
+    """A message as clients write it is read in another way than one with spaces: with the same
+    result, whatever its keys are.
+    """
+    members = {"jsonrpc": b'"2.0"', "id": b"7", "method": b'"tools/call"', **members}
+    pairs = [b'"%b":%b' % (name.encode(), value) for name, value in members.items()]
+    pairs += pairs[doubled : doubled + 1]
+    plain = b"{%b}" % b",".join(pairs)
+    assert read_body(plain, version) == read_body(b"{ " + plain[1:], version)
+    spaced = plain.replace(b'{"name":', b'{ "name":').replace(b'{"_meta":', b'{ "_meta":')
+    assert read_body(plain, version) == read_body(spaced, version)
