@@ -261,7 +261,7 @@ class McpExchange(Exchange):
         self.refusal = refusal
         if refusal.closes or self.context.draining:
             self.keep = False
-        answer, fields = refusal_answer(self, refusal, self.mcp.body, self.mcp.fault)
+        answer, fields = refusal_answer(self, refusal, self.mcp)
         self._answer_whole(answer.status, answer.body, fields)
 
     # -- the end ----------------------------------------------------------------------------------

@@ -37,16 +37,18 @@ class Reading:
 
     body:    its messages; None: it has none, or they were not read
     fault:   why they cannot be read
+    refused: the call that is refused whatever the limits are
     demand:  what they ask for
     session: None: it has none
     gets_tools: the answer may have lists of tools
     """
 
-    __slots__ = ("body", "demand", "fault", "gets_tools", "session")
+    __slots__ = ("body", "demand", "fault", "gets_tools", "refused", "session")
 
     def __init__(self) -> None:
         self.body: Body | None = None
         self.fault: Fault | None = None
+        self.refused: Message | None = None
         self.demand: Demand = ENDING
         self.session: Session | None = None
         self.gets_tools = False
@@ -118,8 +120,18 @@ class Reading:
                 if message.method == LIST:
                     self.gets_tools = True
                 elif message.method == CALL and request.refusal is None:
-                    request.refusal = _tool_refusal(request, message.name)
+                    request.refusal = self._tool_refusal(request, message)
         return True
+
+    def _tool_refusal(self, request: Request, message: Message) -> Refusal | None:
+        """Why this call of a tool is refused whatever the limits are."""
+        name = message.name
+        if admits(request, name):
+            return None
+        self.refused = message
+        tool = section(request.route).tool(name)
+        request.detail = name[:MOST_NAME] if tool.is_denied else ":".join(tool.permission or ())
+        return TOOL_UNKNOWN if tool.is_denied else TOOL_NOT_PERMITTED
 
     def _open_session(self, request: Request, granted: Grant, seals: Seals) -> Refusal | None:
         head, message = head_of(request), self.message
@@ -154,12 +166,3 @@ def admits(request: Request, name: str) -> bool:
     if tool.is_denied:
         return False
     return tool.permission is None if identity is None else tool.is_permitted(identity.record)
-
-
-def _tool_refusal(request: Request, name: str) -> Refusal | None:
-    """Why a call of this tool is refused whatever the limits are."""
-    if admits(request, name):
-        return None
-    tool = section(request.route).tool(name)
-    request.detail = name[:MOST_NAME] if tool.is_denied else ":".join(tool.permission or ())
-    return TOOL_UNKNOWN if tool.is_denied else TOOL_NOT_PERMITTED

@@ -186,6 +186,19 @@ async def test_a_refused_tool_names_the_permission(mcp: Started) -> None:
     assert "Unknown tool: hidden." in error(await client.call("hidden"))["message"]
 
 
+async def test_a_refused_array(mcp: Started) -> None:
+    """The call of the tool says why; the others, that they were refused because of it."""
+    client = await mcp.client()
+    messages = [request("tools/list", 1), request("tools/call", "b", name="hidden")]
+    response = await client.send(messages)
+    other, refused = json.loads(response.body)
+    assert (response.status, other["id"], refused["id"]) == (200, 1, "b")
+    assert "Unknown tool: hidden." in refused["error"]["message"]
+    assert "hidden" not in other["error"]["message"]
+    assert 'because of the message with the id "b"' in other["error"]["message"]
+    assert mcp.upstream.requests == []
+
+
 @pytest.mark.parametrize(
     ("headers", "media"),
     [

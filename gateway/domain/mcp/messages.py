@@ -211,19 +211,34 @@ class _Members:
         return self._form(**read)
 
 
-#: Elements beyond the fields end the reading, so that a million of them take no time.
-_Array: Final = msgspec.defstruct(
-    "_Array",
-    [(f"at_{index}", _Object | msgspec.UnsetType, UNSET) for index in range(MOST_MESSAGES)],
-    array_like=True,
-    forbid_unknown_fields=True,
-)
 _encode: Final = msgspec.json.Encoder().encode
 _message: Final = _Members(_MESSAGE_NAMES)
 _params: Final = _Members(_PARAM_NAMES, "arguments", "cursor")
 _meta: Final = _Members(_META_NAMES, "progressToken", *_CLIENT)
+_SPACES: Final = b" \t\r\n"
+#: By the first byte.
+_KINDS: Final = {
+    **{b"[": "an array", b'"': "a text", b"n": "null"},
+    **dict.fromkeys((b"t", b"f"), "a boolean"),
+}
+
+
+def _array_of(element: Any) -> Any:
+    """The form of an array: elements beyond the fields end the reading, so that a million of them
+    take no time.
+    """
+    return msgspec.defstruct(
+        "_Array",
+        [(f"at_{index}", element | msgspec.UnsetType, UNSET) for index in range(MOST_MESSAGES)],
+        array_like=True,
+        forbid_unknown_fields=True,
+    )
+
+
 _read_object: Final = _Reader(_Object, MOST_KEYS).read
-_read_objects: Final = _Reader(_Array, MOST_KEYS * MOST_MESSAGES).read
+_read_objects: Final = _Reader(_array_of(_Object), MOST_KEYS * MOST_MESSAGES).read
+#: The same with elements of any kind.
+_read_any: Final = msgspec.json.Decoder(_array_of(msgspec.Raw)).decode
 _text: Final = msgspec.json.Decoder(str).decode
 
 
@@ -235,7 +250,7 @@ def read_body(body: bytes, version: str) -> Body | Fault:
     try:
         # msgspec does not validate the texts that it skips.
         body.decode("utf-8")
-        if body.lstrip(b" \t\r\n")[:1] == b"[":
+        if body.lstrip(_SPACES)[:1] == b"[":
             return _read_array(body, version)
         message = _read_one(_message.read(body))
         return message if isinstance(message, Fault) else Body((message,))
@@ -246,7 +261,8 @@ def read_body(body: bytes, version: str) -> Body | Fault:
     except RecursionError:
         return Fault(UNREADABLE, "The JSON of the body is nested too deeply.")
     except msgspec.ValidationError:
-        return Fault(INVALID, "Invalid message: the body is not a JSON object.")
+        found = _kind_of(body.lstrip(_SPACES))
+        return Fault(INVALID, f"Invalid message: expected a JSON object, found {found}.")
     except msgspec.DecodeError:
         return Fault(UNREADABLE, "The body is not valid JSON.")
 
@@ -259,9 +275,7 @@ def _read_array(body: bytes, version: str) -> Body | Fault:
     try:
         found = msgspec.structs.astuple(_read_objects(body))
     except msgspec.ValidationError:
-        raise _Invalid(
-            f"an array has more than {MOST_MESSAGES} elements, or one that is no object"
-        ) from None
+        raise _Invalid(_fault_of_array(body)) from None
     messages = []
     for element in found:
         if element is UNSET:
@@ -273,6 +287,23 @@ def _read_array(body: bytes, version: str) -> Body | Fault:
     if not messages:
         raise _Invalid("the array is empty")
     return Body(tuple(messages), is_array=True)
+
+
+def _fault_of_array(body: bytes) -> str:
+    """What is wrong with an array that has too many elements, or one that is no object."""
+    try:
+        found = msgspec.structs.astuple(_read_any(body))
+    except msgspec.ValidationError:
+        return f"an array has more than {MOST_MESSAGES} elements"
+    for at, element in enumerate(found, 1):
+        if bytes(element)[:1] != b"{":
+            return f"expected an array of objects, found {_kind_of(bytes(element))} as element {at}"
+    raise AssertionError("each element is an object")
+
+
+def _kind_of(value: bytes) -> str:
+    """What a JSON value that is no object is, for an error. value: without white space before it"""
+    return _KINDS.get(value[:1], "a number")
 
 
 def _read_one(parts: Any) -> Message | Fault:
@@ -339,7 +370,9 @@ def _object(members: _Members, value: msgspec.Raw, name: str) -> Any:
     try:
         return members.read(value)
     except msgspec.ValidationError:
-        raise _Invalid(f'"{name}" is not an object', INVALID_PARAMS) from None
+        found = _kind_of(bytes(value))
+        text = f'expected an object as "{name}", found {found}'
+        raise _Invalid(text, INVALID_PARAMS) from None
 
 
 def _pairs(read: _Object) -> Pairs:

@@ -27,6 +27,9 @@ from gateway.errors import (
 _ANSWERED: Final = frozenset((TOOL_NOT_PERMITTED, TOOL_UNKNOWN))
 #: Those by a limit.
 LIMITED: Final = frozenset((RATE_LIMITED, COST_EXCEEDS_LIMIT))
+#: The code of requests that another message of their array is to blame for, as that of HTTP (424,
+#: "Failed Dependency").
+NOT_RUN: Final = 424
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +46,7 @@ def refusal_body(
     data: Mapping[str, Any],
     body: Body | None,
     fault: Fault | None,
+    refused: Message | None = None,
     *,
     as_result: bool,
 ) -> Answer:
@@ -52,6 +56,7 @@ def refusal_body(
     data:      further details
     body:      the messages; None: they were not read
     fault:     why they could not be read
+    refused:   the call that is refused, if it is one for its tool
     as_result: a call that a limit refuses gets a result
     """
     code = refusal.status
@@ -64,12 +69,31 @@ def refusal_body(
     if not requests:
         return Answer(refusal.status, _error(b"null" if fault is None else fault.id, error))
     is_result = as_result and refusal in LIMITED
+    blamed = refused if refusal in _ANSWERED else None
     parts = [
-        _result(each, message) if is_result and each.method == CALL else _error(each.id, error)
+        _result(each, message)
+        if is_result and each.method == CALL
+        else _error(each.id, error if _is_alike(each, blamed) else _of_others(error, blamed))
         for each in requests
     ]
     whole = b"[%b]" % b", ".join(parts) if body is not None and body.is_array else parts[0]
     return Answer(200 if is_result or refusal in _ANSWERED else refusal.status, whole)
+
+
+def _is_alike(request: Message, blamed: Message | None) -> bool:
+    """Is it refused itself, as it calls the same tool? None: all are."""
+    return blamed is None or (request.method, request.name) == (blamed.method, blamed.name)
+
+
+def _of_others(error: Mapping[str, Any], blamed: Message | None) -> dict[str, Any]:
+    """The error of a request that is refused only because another one of its array is."""
+    assert blamed is not None, "without it, all are refused themselves"
+    message_id = blamed.id.decode("utf-8")
+    text = (
+        "The array of messages was refused as a whole, because of the message with the id "
+        f"{message_id}. Send this request without it."
+    )
+    return {**error, "code": NOT_RUN, "message": text}
 
 
 def limited_words(limit: Limit, retry_s: int | None, cost: int) -> str:

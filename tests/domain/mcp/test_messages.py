@@ -122,6 +122,7 @@ def test_other_ids_are_refused(text: str) -> None:
         b'{"jsonrpc":"2.0","id":1,"method":"x","params":%b}'
         % (b'{"a":' * 2000 + b"1" + b"}" * 2000),
         b'{"a":' * 5000,
+        b"[" * 5000,
     ],
 )
 def test_no_json(body: bytes) -> None:
@@ -148,7 +149,6 @@ def test_no_json(body: bytes) -> None:
         b"[[]]",
         b"[null]",
         b"[%b, {}]" % call(),
-        b"[" * 5000,
         b"[%b]" % b",".join([call()] * (MOST_MESSAGES + 1)),
         b"[%b]" % call(params={"name": "a", "arguments": "x" * MOST_ARRAY_BYTES}),
         b'{"jsonrpc":"2.0",%b"method":"x"}' % (b'"a":1,' * MOST_KEYS),
@@ -349,3 +349,35 @@ def test_white_space_changes_nothing(members: dict[str, bytes], doubled: int, ve
     assert read_body(plain, version) == read_body(b"{ " + plain[1:], version)
     spaced = plain.replace(b'{"name":', b'{ "name":').replace(b'{"_meta":', b'{ "_meta":')
     assert read_body(plain, version) == read_body(spaced, version)
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (b"[[]]", "expected an array of objects, found an array as element 1"),
+        (b"[%b, null]" % call(), "expected an array of objects, found null as element 2"),
+        (b"[ [[{}]], 1]", "expected an array of objects, found an array as element 1"),
+        (b'[{}, "x"]', "expected an array of objects, found a text as element 2"),
+        (b"[true]", "expected an array of objects, found a boolean as element 1"),
+        (b"[-1]", "expected an array of objects, found a number as element 1"),
+        (b"[%b]" % b",".join([b"1"] * 33), "an array has more than 32 elements"),
+        (b' "x"', "expected a JSON object, found a text"),
+        (b"7", "expected a JSON object, found a number"),
+        (
+            b'{"jsonrpc":"2.0","id":1,"method":"ping","params":[[]]}',
+            'expected an object as "params", found an array',
+        ),
+    ],
+)
+def test_what_was_found(body: bytes, words: str) -> None:
+    """An error says what is there in place of an object."""
+    found = read_body(body, "")
+    assert isinstance(found, Fault)
+    assert found.message == f"Invalid message: {words}."
+
+
+def test_an_array_that_is_no_json() -> None:
+    """That is said first, whatever its elements are."""
+    found = read_body(b"[1, {", "")
+    assert isinstance(found, Fault)
+    assert found.code == UNREADABLE

@@ -90,6 +90,35 @@ def test_arrays() -> None:
     assert (second["id"], "error" in second) == (2, True)
 
 
+def test_an_array_with_a_refused_call() -> None:
+    """Only calls of that tool are refused for it; the others learn which message is to blame."""
+    again = Message("request", b"3", "tools/call", "search")
+    body = Body((LIST, CALL, NOTE, again), is_array=True)
+    answer = refusal_body(
+        TOOL_UNKNOWN, "Unknown tool: search.", {"a": 1}, body, None, CALL, as_result=True
+    )
+    other, *refused = json.loads(answer.body)
+    assert [each["id"] for each in refused] == ["c", 3]
+    for each in refused:
+        assert (each["error"]["code"], each["error"]["message"]) == (
+            -32602,
+            "Unknown tool: search.",
+        )
+    assert (other["id"], other["error"]["code"]) == (2, 424)
+    assert other["error"]["message"] == (
+        "The array of messages was refused as a whole, because of the message with the id "
+        '"c". Send this request without it.'
+    )
+    assert other["error"]["data"] == {"code": TOOL_UNKNOWN.code.lower(), "a": 1}
+
+
+def test_an_array_that_is_refused_for_another_reason() -> None:
+    """A call was to be refused for its tool, but the answer is a failure: it is that of all."""
+    body = Body((LIST, CALL), is_array=True)
+    answer = refusal_body(STORE_UNAVAILABLE, "words", {}, body, None, CALL, as_result=False)
+    assert [each["error"]["message"] for each in json.loads(answer.body)] == ["words"] * 2
+
+
 @pytest.mark.parametrize(
     ("limit", "retry_s", "words"),
     [
