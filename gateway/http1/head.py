@@ -123,6 +123,7 @@ class Fields:
     bare:          neither a body nor a WebSocket handshake, nor a preflight
     asked:         the line X-Forwarded-Host for the upstream, unless a trusted proxy has sent one
     trace:         the client's span, if traces are on; None: it named none
+    fault:         why the request is refused once its route is known; None: it is not
     """
 
     host: bytes = b""
@@ -143,6 +144,7 @@ class Fields:
     bare: bool = False
     asked: bytes = b""
     trace: TraceParent | None = None
+    fault: Refusal | None = None
 
 
 def parse_request_line(line: bytes) -> RequestLine | Refusal:
@@ -222,6 +224,7 @@ def _with_key(fields: Fields, key: bytes) -> Fields:
         fields.bare,
         fields.asked,
         fields.trace,
+        fields.fault,
     )
 
 
@@ -259,10 +262,8 @@ def _parse(rules: HeaderRules, block: bytes, minor: int, most: int) -> Fields | 
     if isinstance(nominated, Refusal):
         return nominated
     if rules.counted:
-        refusal = _read_counted(fields, rules.counted, nominated, kept, proxied)
-        if refusal is not None:
-            return refusal
-        fields.bare = PREFLIGHT not in (fields.counted or ())
+        _read_counted(fields, rules.counted, nominated, kept, proxied)
+        fields.bare = PREFLIGHT not in (fields.counted or ()) and fields.fault is None
     if minor == 1 and b"upgrade" in read:
         _read_upgrade(fields, read, nominated)
     if fields.chunked or fields.length is not None or fields.websocket is not None:
@@ -394,22 +395,22 @@ def _read_counted(
     nominated: frozenset[bytes],
     kept: list[_Line],
     proxied: list[_Line],
-) -> Refusal | None:
+) -> None:
     """Read the fields of limits per header. Each once: an upstream might read another one."""
     counted: dict[bytes, tuple[bytes, bool]] = {}
     for lines, is_proxied in ((kept, False), (proxied, True)):
         for lower, _, value in lines:
             if lower in names:
-                if lower in counted and lower not in LISTS:
-                    return HEADER_REPEATED
                 # A value that is not forwarded counts as absent: see `_forward`.
                 is_dropped = (lower in nominated and not is_proxied) or holds_secret(value)
                 read = b"" if is_dropped else value
-                if lower in counted:
+                if lower in counted and lower not in LISTS:
+                    # Neither value decides anything; the body of the refusal depends on the route.
+                    fields.fault, read = HEADER_REPEATED, b""
+                elif lower in counted:
                     read = b"%b, %b" % (counted[lower][0], read)
                 counted[lower] = read, is_proxied
     fields.counted = counted
-    return None
 
 
 def safe_request_id(values: Sequence[bytes]) -> bytes:

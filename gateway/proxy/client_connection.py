@@ -578,6 +578,9 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _begin(self, requested: Requested, fields: Fields, policy: Policy) -> None:
         reader: BodyReader | None = None
+        if fields.fault is not None:
+            self._start(refused(requested, fields.fault), fields, policy)
+            return
         if isinstance(fields.websocket, Refusal) and requested.method == "GET":
             self._start(refused(requested, fields.websocket), fields, policy)
             return

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from gateway.domain.mcp.messages import HEADER_MISMATCH, INVALID, INVALID_PARAMS, UNREADABLE
+from gateway.errors import HEADER_REPEATED
 from gateway.proxy.whole_body import AT_ONCE_BYTES
 from tests.kit.eventually import eventually
 from tests.kit.keys import make_key
@@ -238,6 +239,26 @@ async def test_headers_that_differ_from_the_body(mcp: Started, header: Header) -
     assert mcp.upstream.requests == []
     agreed = [("Mcp-Method", "tools/call"), ("Mcp-Name", "=?base64?b3RoZXI=?=")]
     assert (await client.send(body, *agreed, ("MCP-Protocol-Version", "2026-07-28"))).status == 200
+
+
+@pytest.mark.parametrize(
+    "name", ["Mcp-Session-Id", "MCP-Protocol-Version", "Mcp-Method", "Content-Type"]
+)
+async def test_a_header_that_comes_twice(mcp: Started, name: str) -> None:
+    """It is refused as a message on this route, with the limits of the key; else as elsewhere."""
+    client = await mcp.client()
+    twice = [(name, "application/json"), (name.lower(), "application/json")]
+    body = json.dumps(request("ping")).encode()
+    response = await client.wire.request("POST", client.path, [*client.auth, *twice], body)
+    found = error(response)
+    assert (response.status, found["id"], found["code"]) == (400, None, 400)
+    assert found["data"]["code"] == HEADER_REPEATED.code.lower()
+    assert response["X-RateLimit-Limit"] == "20"
+    await client.wire.read_end()
+    other = await mcp.another(client.auth)
+    response = await other.wire.request("POST", "/other", [*other.auth, *twice], body)
+    assert response.json()["code"] == HEADER_REPEATED.code
+    assert mcp.upstream.requests == []
 
 
 async def test_what_counts(mcp: Started) -> None:
