@@ -8,7 +8,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from gateway.domain.cors import Cors, CorsRules, compiled, with_vary, without_access_control
+from gateway.domain.cors import (
+    Cors,
+    CorsRules,
+    compiled,
+    for_mcp,
+    with_vary,
+    without_access_control,
+)
 from gateway.domain.header_edits import EditRules, Values
 from gateway.domain.header_edits import compiled as compiled_edits
 from gateway.domain.route import Route
@@ -60,6 +67,8 @@ def answer_rules(route: Route, default: Cors | None) -> AnswerRules | None:
     edits = route.response_headers
     if cors is None and edits is None:
         return None
+    if cors is not None and route.mcp is not None:
+        cors = for_mcp(cors)
     return AnswerRules(
         None if cors is None else compiled(cors),
         None if edits is None else compiled_edits(edits),

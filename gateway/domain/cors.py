@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Final
 
@@ -27,6 +27,15 @@ EXPOSED: Final = (
     *("RateLimit", "RateLimit-Policy", "Retry-After", "X-RateLimit-Fallback", "X-RateLimit-Limit"),
     *("X-RateLimit-Remaining", "X-RateLimit-Reset", "X-RateLimit-Reset-After", "X-Request-Id"),
 )
+#: What routes in front of MCP servers allow and expose beside: the fields of Streamable HTTP.
+MCP_HEADERS: Final = (
+    "Last-Event-ID",
+    "Mcp-Method",
+    "Mcp-Name",
+    "MCP-Protocol-Version",
+    "Mcp-Session-Id",
+)
+MCP_EXPOSED: Final = ("Mcp-Session-Id",)
 #: Longer origins are not compared with patterns: a host has at most 253 characters.
 MOST_ORIGIN: Final = 300
 #: A longer list of requested fields is not allowed by `headers: ["*"]`.
@@ -166,6 +175,20 @@ class CorsRules:
                 b"" if cors.max_age_s is None else _line("Max-Age", f"{cors.max_age_s:.0f}"),
             )
         )
+
+
+def for_mcp(cors: Cors) -> Cors:
+    """The setting of a route in front of an MCP server: its clients need these fields."""
+    headers = _with_names(cors.headers, MCP_HEADERS)
+    return replace(cors, headers=headers, expose=_with_names(cors.expose, MCP_EXPOSED))
+
+
+def _with_names(names: tuple[str, ...], more: tuple[str, ...]) -> tuple[str, ...]:
+    """Names of fields and further ones, each once; all are in ("*",)."""
+    if names == (ANY,):
+        return names
+    known = {name.lower() for name in names}
+    return (*names, *(name for name in more if name.lower() not in known))
 
 
 @lru_cache(maxsize=1024)

@@ -15,7 +15,7 @@ from typing import Any, Final
 from gateway.domain.identity import Grant
 from gateway.domain.limits import Check, Decision
 from gateway.domain.mcp.events import COMMENT, MEDIA_TYPE, EditedStream, Stream
-from gateway.domain.mcp.lists import MARK, MOST_BYTES, Unreadable, filtered
+from gateway.domain.mcp.lists import MARK, MOST_BYTES, Unreadable, edited_fields, filtered
 from gateway.domain.mcp.messages import Message
 from gateway.domain.mcp.refusals import LIMITED
 from gateway.domain.mcp.sessions import Session
@@ -154,6 +154,7 @@ class McpExchange(Exchange):
             elif reader is None:
                 head, payload = self._filtered_whole(head, payload)
             elif is_stream and not isinstance(reader, LengthReader):
+                head = replace(head, forward=edited_fields(head.forward))
                 state.stream = self._edited_stream()
             else:
                 state.held, state.kept = (head, reader), bytearray(payload)
@@ -164,6 +165,10 @@ class McpExchange(Exchange):
             state.sent_s = asyncio.get_running_loop().time()
             payload = state.stream.feed(payload)
         Exchange.respond(self, head, reader, payload)
+
+    def pass_interim(self, head: ResponseHead) -> None:
+        """Pass on a 1xx, which has no session: the client gets that sealed, with the answer."""
+        Exchange.pass_interim(self, replace(head, forward=_session.sub(b"", head.forward)))
 
     def _with_sealed_session(self, head: ResponseHead) -> ResponseHead:
         """The head with the session id for the client."""
@@ -225,7 +230,8 @@ class McpExchange(Exchange):
             payload = stream.feed(payload) + stream.end()
         else:
             payload = self._edited_event(payload)
-        return replace(head, length=len(payload), chunked=False), payload
+        forward = edited_fields(head.forward)
+        return replace(head, forward=forward, length=len(payload), chunked=False), payload
 
     def _edited_stream(self) -> EditedStream:
         return EditedStream(

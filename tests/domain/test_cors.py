@@ -9,9 +9,11 @@ from hypothesis import strategies as st
 from gateway.domain.cors import (
     DEFAULT_HEADERS,
     EXPOSED,
+    MCP_HEADERS,
     MOST_REQUESTED,
     Cors,
     CorsRules,
+    for_mcp,
     is_list,
     with_vary,
     without_access_control,
@@ -119,6 +121,17 @@ def test_any_origin_does_not_vary() -> None:
     assert not rules.varies
     assert rules.lines("") == rules.lines(APP)
     assert CorsRules(Cors((APP,))).varies
+
+
+def test_routes_of_mcp() -> None:
+    """They allow and expose the fields of MCP, each once, beside what is configured."""
+    allowed = for_mcp(Cors((APP,), headers=("mcp-NAME", "X-Mine"), expose=("X-Total",)))
+    assert allowed.headers[:2] == ("mcp-NAME", "X-Mine")
+    assert set(allowed.headers[2:]) == set(MCP_HEADERS) - {"Mcp-Name"}
+    assert allowed.expose == ("X-Total", "Mcp-Session-Id")
+    assert for_mcp(allowed) == allowed
+    every = Cors((APP,), headers=("*",), expose=("*",))
+    assert for_mcp(every) == every
 
 
 def test_credentials_name_the_origin() -> None:

@@ -438,6 +438,64 @@ async def test_lists_are_filtered(mcp: Started, script: Script) -> None:
     assert (await client.call()).body == LISTED
 
 
+@pytest.mark.parametrize("media", [JSON, STREAM])
+@pytest.mark.parametrize("whole", [True, False])
+async def test_fields_of_filtered_lists(mcp: Started, media: Header, whole: bool) -> None:
+    """What describes the server's bytes is no part of a list that was filtered."""
+    client = await mcp.client()
+    body = LISTED if media == JSON else b"data: " + LISTED + b"\n\n"
+    described = [("ETag", '"a"'), ("Content-Digest", "x"), ("Cache-Control", "public")]
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.read_body()
+        lines = "".join(f"{name}: {value}\r\n" for name, value in [media, *described])
+        length = len(body) if whole else None
+        framing = "Transfer-Encoding: chunked" if length is None else f"Content-Length: {length}"
+        await exchange.write(f"HTTP/1.1 200 OK\r\n{lines}{framing}\r\n\r\n".encode())
+        await exchange.write(body if whole else b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body))
+
+    mcp.upstream.script = script
+    listed = await client.send(request("tools/list"))
+    assert b"erase" not in listed.body
+    assert [listed.maybe(name) for name, _ in described] == [None, None, "private"]
+    called = await client.call()
+    assert [(name, called.maybe(name)) for name, _ in described] == described
+
+
+async def test_interim_responses_have_no_session(mcp: Started) -> None:
+    """The server's own id is nobody's but its own, wherever it says it."""
+    client = await mcp.client()
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.read_body()
+        await exchange.write(b"HTTP/1.1 103 Early Hints\r\nLink: x\r\nmcp-session-id: s1\r\n\r\n")
+        await exchange.write(build_response(200, b"{}", [JSON, ("Mcp-Session-Id", "s1")]))
+
+    mcp.upstream.script = script
+    response = await client.send(request("initialize"))
+    assert [dict(each.headers) for each in response.interim] == [{"Link": "x"}]
+    assert response["Mcp-Session-Id"].startswith("s1.")
+
+
+async def test_scripts_of_other_origins(start: Start) -> None:
+    """With `cors`, browsers may send and read the headers of MCP, beside what is configured."""
+    origin = "https://app.example.com"
+    cors = f"    cors: {{origins: ['{origin}'], headers: [Authorization, X-Mine]}}\n"
+    scopes = "    scopes: [tools:admin]\n"
+    bench = await start(files={"routes": ROUTES.replace(scopes, scopes + cors), "plans": PLANS})
+    async with await bench.connect() as wire:
+        asking = [("Origin", origin), ("Access-Control-Request-Method", "POST")]
+        preflight = await wire.request("OPTIONS", "/strict", asking)
+        assert preflight.status == 204
+        assert preflight["Access-Control-Allow-Headers"].split(", ") == [
+            *("Authorization", "X-Mine", "Last-Event-ID", "Mcp-Method", "Mcp-Name"),
+            *("MCP-Protocol-Version", "Mcp-Session-Id"),
+        ]
+        refused = await wire.request("POST", "/strict", [*bench.auth, ("Origin", origin)], b"")
+        exposed = refused["Access-Control-Expose-Headers"].split(", ")
+        assert {"Mcp-Session-Id", "Retry-After"} <= set(exposed)
+
+
 async def test_lists_in_continued_streams_are_filtered(mcp: Started) -> None:
     """A client may lose the stream with its list and go on in another; other events stay."""
     client = await mcp.client()

@@ -5,6 +5,7 @@ The bytes of what stays are those of the server: numbers and texts keep their fo
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Final
 
@@ -25,6 +26,20 @@ _list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _quoted: Final = msgspec.json.encode
 
 
+#: Fields that do not hold for a list that was edited for one key: validators and digests of the
+#: server's bytes, and permissions for shared caches (RFC 9213). With a validator a client could
+#: learn that its list is unchanged, though its key may call other tools by now.
+_OF_ORIGINAL: Final = re.compile(
+    rb"(?im)^(?:etag|last-modified|digest|content-digest|repr-digest|content-md5"
+    rb"|(?:[a-z-]+-)?cdn-cache-control|surrogate-control):[^\r\n]*\r\n"
+)
+_CACHE_CONTROL: Final = re.compile(rb"(?im)^cache-control:[^\r\n]*\r\n")
+#: RFC 9111, 5.2.2.7: `private` with an argument is about some fields only.
+_is_private: Final = re.compile(
+    rb"(?im)^cache-control:(?:[^\r\n\"]*,)?[ \t]*(?:private|no-store)[ \t]*(?:,[^\r\n]*)?\r\n"
+).search
+
+
 class _Named(msgspec.Struct):
     name: str
 
@@ -35,6 +50,18 @@ _SCOPE: Final = "cacheScope"
 
 class Unreadable(Exception):
     """It is no answer that could be filtered."""
+
+
+def edited_fields(lines: bytes) -> bytes:
+    """The header lines of a list for one key: no cache may give it to another one.
+
+    Caches know nothing of a key in the header apiKey, and `public` lets them share the answers to
+    requests with Authorization.
+    """
+    lines = _OF_ORIGINAL.sub(b"", lines)
+    if _is_private(lines):
+        return lines
+    return _CACHE_CONTROL.sub(b"", lines) + b"Cache-Control: private\r\n"
 
 
 def filtered(answer: bytes, admits: Callable[[str], bool], version: str) -> bytes:

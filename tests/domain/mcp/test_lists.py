@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from gateway.domain.mcp.lists import LONGEST_LIST, Unreadable, filtered
+from gateway.domain.mcp.lists import LONGEST_LIST, Unreadable, edited_fields, filtered
 
 
 def admits(name: str) -> bool:
@@ -86,3 +86,31 @@ def test_unreadable_answers(answer: bytes) -> None:
     """They are no lists, and the caller decides what happens."""
     with pytest.raises(Unreadable):
         filtered(answer, admits, "")
+
+
+@pytest.mark.parametrize(
+    ("given", "kept"),
+    [
+        (b"", b""),
+        (b'ETag: "a"\r\nX-Any: y\r\nLast-Modified: z\r\n', b"X-Any: y\r\n"),
+        (b"Digest: a\r\ncontent-digest: b\r\nRepr-Digest: c\r\nContent-MD5: d\r\n", b""),
+        (b"X-ETag: a\r\nEtags: b\r\nX: etag: c\r\n", b"X-ETag: a\r\nEtags: b\r\nX: etag: c\r\n"),
+        (b"Cache-Control: public, max-age=60\r\n", b""),
+        (b'Cache-Control: private="set-cookie"\r\n', b""),
+        (b"Cache-Control: not-private\r\ncache-control: s-maxage=9\r\n", b""),
+        (b"CDN-Cache-Control: max-age=9\r\nExample-CDN-Cache-Control: max-age=9\r\n", b""),
+    ],
+)
+def test_fields_of_an_edited_list(given: bytes, kept: bytes) -> None:
+    """Nothing describes the server's bytes, and only the client may cache it."""
+    assert edited_fields(given) == kept + b"Cache-Control: private\r\n"
+
+
+@pytest.mark.parametrize(
+    "control",
+    [b"private", b"no-store", b"max-age=60 , Private", b"no-store, max-age=0", b"a=b,private,c"],
+)
+def test_what_no_cache_shares_stays(control: bytes) -> None:
+    """The server has said it itself, with how long the client may use it."""
+    line = b"Cache-Control: %b\r\n" % control
+    assert edited_fields(b"Surrogate-Control: max-age=9\r\n" + line) == line
