@@ -8,6 +8,7 @@ import secrets
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -721,6 +722,29 @@ async def test_a_call_that_its_client_leaves_is_counted(mcp: Started) -> None:
         return await calls(mcp) == {("search", "failed:client_gone"): 1}
 
     await eventually(is_written, "the call is in the store")
+
+
+@pytest.mark.parametrize(
+    ("header", "meta", "version"),
+    [
+        (OLD, {}, "2025-11-25"),
+        (None, {}, None),
+        (None, {"io.modelcontextprotocol/protocolVersion": "2026-07-28"}, "2026-07-28"),
+    ],
+)
+async def test_the_version_in_the_access_log(
+    start: Start, tmp_path: Path, header: Header | None, meta: dict[str, str], version: str | None
+) -> None:
+    """Messages name it from 2026-07-28 on, headers before; many clients omit it at first."""
+    log = tmp_path / "access.log"
+    files = {"routes": ROUTES, "plans": PLANS, "log": "access_log: {fields: [mcp_version]}\n"}
+    bench = await start(files=files, access_log=str(log))
+    async with await bench.connect() as wire:
+        client = Client(wire, bench.auth)
+        headers = [] if header is None else [header]
+        assert (await client.send(request("ping", _meta=meta), *headers)).status == 200
+    await eventually(lambda: bool(log.read_text()), "a line in the access log")
+    assert json.loads(log.read_text()) == {"mcp_version": version}
 
 
 async def test_connections_of_a_key_are_known(mcp: Started) -> None:
