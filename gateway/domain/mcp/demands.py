@@ -16,6 +16,9 @@ from gateway.domain.mcp.settings import CALL, Mcp
 
 #: Requests that count nothing: refusing them would break running calls, or the choice of version.
 FREE: Final = frozenset(("ping", "initialize", "server/discover"))
+#: Opens a stream of events, as GET does before 2026-07-28. A client opens one that ended again, for
+#: ever: that must not use up its rate. It is bounded by limits of connections and of messages.
+LISTEN: Final = "subscriptions/listen"
 
 
 class Demand(msgspec.Struct, frozen=True):
@@ -49,14 +52,16 @@ ENDING: Final = Demand(messages=1)
 def demand_of(body: Body, mcp: Mcp, cost: int) -> Demand:
     """Of a body. cost: of a request for which no tool says otherwise"""
     called: dict[str, int] = {}
-    units = 0
+    units, listens = 0, False
     for request in body.requests:
         if request.method == CALL:
             tool = mcp.tool(request.name)
             units += cost if tool.cost is None else tool.cost
             if tool.limit is not None:
                 called[request.name] = called.get(request.name, 0) + 1
+        elif request.method == LISTEN:
+            listens = True
         elif request.method not in FREE:
             units += cost
     tools = tuple(sorted(called.items())) if called else ()
-    return Demand(units, len(body.messages), tools, units > 0)
+    return Demand(units, len(body.messages), tools, listens or units > 0)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from gateway.domain.limits import LEASE_US, Limit
-from gateway.domain.mcp.demands import ENDING, FREE, LISTENING, Demand, demand_of
+from gateway.domain.mcp.demands import ENDING, FREE, LISTEN, LISTENING, Demand, demand_of
 from gateway.domain.mcp.messages import Body, Message
 from gateway.domain.mcp.settings import Mcp, Tool
 
@@ -31,6 +31,8 @@ def asked(method: str) -> Message:
         ([call("plain")], Demand(2, 1, (), True)),
         ([call("unknown")], Demand(2, 1, (), True)),
         ([asked("prompts/get")], Demand(3, 1, (), True)),
+        ([asked(LISTEN)], Demand(0, 1, (), True)),
+        ([asked(LISTEN), asked("prompts/get")], Demand(3, 2, (), True)),
         ([NOTE], Demand(0, 1)),
         ([ANSWER], Demand(0, 1)),
         *(([asked(method)], Demand(0, 1)) for method in sorted(FREE)),
