@@ -13,8 +13,10 @@ from typing import Any
 
 import pytest
 
+from gateway.domain.mcp.lists import MOST_BYTES
 from gateway.domain.mcp.messages import HEADER_MISMATCH, INVALID, INVALID_PARAMS, UNREADABLE
 from gateway.errors import HEADER_REPEATED
+from gateway.proxy import mcp_exchange
 from gateway.proxy.whole_body import AT_ONCE_BYTES
 from tests.kit.eventually import eventually
 from tests.kit.keys import make_key
@@ -507,8 +509,14 @@ async def test_lists_in_continued_streams_are_filtered(mcp: Started) -> None:
 
 
 @pytest.mark.parametrize("media", [JSON, STREAM])
-async def test_a_long_list_leaves_its_connection_usable(mcp: Started, media: Header) -> None:
-    """The client reads slowly what remains of a list when its server has sent all."""
+async def test_a_long_list_leaves_its_connection_usable(
+    mcp: Started, monkeypatch: pytest.MonkeyPatch, media: Header
+) -> None:
+    """The client reads slowly what remains of a list when its server has sent all.
+
+    The list is longer than the buffers of the sockets.
+    """
+    monkeypatch.setattr(mcp_exchange, "MOST_BYTES", 4 * 1024 * 1024)
     client = await mcp.client()
     other = b'{"name":"other","description":"%b"},' % (b"x" * 1_000)
     listed = TOOLS % (other * 3_000 + b'{"name":"erase"}')
@@ -536,22 +544,39 @@ async def test_no_websockets(mcp: Started) -> None:
     assert mcp.upstream.requests[-1].maybe("Upgrade") is None
 
 
+def listed(size: int) -> bytes:
+    """An answer of this size with two tools, one of which the key may not call."""
+    tools = b'{"name":"other","description":"%b"},{"name":"erase"}'
+    return TOOLS % (tools % (b"x" * (size - len(TOOLS % (tools % b"")))))
+
+
+def in_parts(whole: bytes) -> Script:
+    """Answers with it, in chunks."""
+    return chunked(*(whole[at : at + MANY] for at in range(0, len(whole), MANY)), media=JSON)
+
+
 async def test_lists_that_cannot_be_filtered(mcp: Started) -> None:
     """They are passed on as they are, and counted."""
     client = await mcp.client()
-    long = TOOLS % (b'{"name":"other"},' * 260_000 + b'{"name":"erase"}')
+    long = listed(MOST_BYTES + 1)
     for script, expected in (
         (answering(b"no json", JSON), b"no json"),
         (answering(LISTED, ("Content-Type", "text/plain")), LISTED),
         (answering(b"zipped", JSON, ("Content-Encoding", "gzip")), b"zipped"),
-        (
-            chunked(*(long[at : at + 65_536] for at in range(0, len(long), 65_536)), media=JSON),
-            long,
-        ),
+        (in_parts(long), long),
     ):
         mcp.upstream.script = script
         assert (await client.send(request("tools/list"))).body == expected
     assert mcp.gateway.metrics.mcp._unfiltered == 4
+
+
+async def test_the_largest_list_is_filtered(mcp: Started) -> None:
+    """One of the largest size loses the tool that the key may not call."""
+    client = await mcp.client()
+    mcp.upstream.script = in_parts(listed(MOST_BYTES))
+    response = await client.send(request("tools/list"))
+    assert [tool["name"] for tool in response.json()["result"]["tools"]] == ["other"]
+    assert mcp.gateway.metrics.mcp._unfiltered == 0
 
 
 async def test_streams_are_kept_alive(mcp: Started) -> None:
