@@ -325,6 +325,9 @@ class _Sent(Request):
     def whole_body(self, most: int, too_large: Refusal) -> bytes | Refusal | None:
         return too_large if len(self.content) > most else self.content
 
+    def puts_off(self) -> bool:
+        return False
+
     def message_check(self, granted: Grant) -> Check | None:
         return self.reading.check(self, granted, _SEALS)
 

@@ -350,6 +350,11 @@ class Exchange(Request):
         self._collect(begun)
         return None
 
+    def puts_off(self) -> bool:
+        self.phase = _BODY_NEEDED[self.phase]
+        self._judge_soon()
+        return True
+
     def message_check(self, granted: Grant) -> Check | None:
         raise AssertionError("its route reads no messages")
 

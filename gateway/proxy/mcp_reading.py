@@ -9,7 +9,16 @@ from gateway.domain.limits import Check, Limit
 from gateway.domain.mcp.agreement import disagreement
 from gateway.domain.mcp.checks import check_of
 from gateway.domain.mcp.demands import ENDING, LISTENING, Demand, demand_of
-from gateway.domain.mcp.messages import LAST_STATEFUL, Body, Fault, Message, read_body
+from gateway.domain.mcp.messages import (
+    LAST_STATEFUL,
+    ONE_STEP_BYTES,
+    Body,
+    Fault,
+    Message,
+    Pairs,
+    begin_body,
+    read_body,
+)
 from gateway.domain.mcp.sessions import Seals, Session
 from gateway.domain.mcp.settings import CALL, LIST, Mcp
 from gateway.domain.meets import with_own
@@ -35,6 +44,7 @@ MOST_NAME: Final = 128
 class Reading:
     """What was read of one request.
 
+    begun:   the first half of a long body, until the other is read; None: it is not in between
     body:    its messages; None: it has none, or they were not read
     fault:   why they cannot be read
     refused: the call that is refused whatever the limits are
@@ -43,9 +53,10 @@ class Reading:
     gets_tools: the answer may have lists of tools
     """
 
-    __slots__ = ("body", "demand", "fault", "gets_tools", "refused", "session")
+    __slots__ = ("begun", "body", "demand", "fault", "gets_tools", "refused", "session")
 
     def __init__(self) -> None:
+        self.begun: Pairs | None = None
         self.body: Body | None = None
         self.fault: Fault | None = None
         self.refused: Message | None = None
@@ -81,7 +92,7 @@ class Reading:
         )
 
     def _read(self, request: Request, granted: Grant, seals: Seals) -> bool:
-        """Read the request, or set its refusal; False: its body is awaited."""
+        """Read the request, or set its refusal; False: its body is awaited, or half read."""
         if request.method == "POST":
             if not self._read_messages(request, granted):
                 return False
@@ -107,7 +118,15 @@ class Reading:
         if isinstance(data, Refusal):
             request.refusal = data
             return True
-        read = read_body(data, head.named.version)
+        begun = None
+        if len(data) > ONE_STEP_BYTES:
+            if self.begun is None:
+                self.begun = begin_body(data)
+                if request.puts_off():
+                    return False
+            # It refers to the body, which nothing needs while the answer is sent.
+            begun, self.begun = self.begun, None
+        read = read_body(data, head.named.version, begun)
         fault = read if isinstance(read, Fault) else disagreement(read, head.named)
         if isinstance(read, Body):
             self.body = read

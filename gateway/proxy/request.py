@@ -228,8 +228,15 @@ class Request(ABC):
         """
 
     @abstractmethod
+    def puts_off(self) -> bool:
+        """Have the gate asked again in a later turn of the loop, as reading the body takes long.
+
+        False: there are no others to be served meanwhile; go on at once
+        """
+
+    @abstractmethod
     def message_check(self, granted: Grant) -> Check | None:
-        """The check for the messages in it, on a route that reads them; None: its body is awaited.
+        """The check for the messages in it, on a route that reads them; None: not all are read.
 
         It sets `refusal` if they are refused; the check is then at cost 0.
         """

@@ -1,4 +1,4 @@
-"""How long a worker reads one body of a message: it does nothing else meanwhile.
+"""How long a worker reads one body of a message, in a step in which it does nothing else.
 
     python -m tests.bench.mcp_bodies                  bodies of 1 MiB, the default `max_body`
     python -m tests.bench.mcp_bodies --bytes 4194304
@@ -17,12 +17,15 @@ from typing import Final
 
 from gateway.domain.mcp.messages import MOST_ARRAY_BYTES, MOST_KEYS, MOST_MESSAGES, Body, read_body
 from gateway.domain.mcp.settings import Mcp
-from tests.bench.mcp_cases import ANSWER, message, post, prepare
-from tests.bench.rig import Rig, rig
+from tests.bench.mcp_cases import ANSWER, ROUTES, message, post, prepare
+from tests.bench.rig import PLANS, Rig, rig
+from tests.kit.proxy import policy_of
 
 ROUNDS: Final = 7
 #: What surrounds the arguments of a call.
 _MARGIN: Final = 512
+#: Bodies of any size are read.
+_ROUTES: Final = ROUTES.replace("tools:", "max_body: 16MiB\n      tools:")
 
 
 def with_arguments(arguments: bytes) -> bytes:
@@ -108,9 +111,9 @@ class Timed:
 
     def __init__(self, parts: Rig, path: str, body: bytes) -> None:
         self._rig = parts
-        self._sent = post(prepare(parts), path, body).replace(
-            b"MCP-Protocol-Version: 2025-11-25\r\n", b""
-        )
+        key = prepare(parts)
+        parts.use(policy_of(plans=PLANS, routes=_ROUTES))
+        self._sent = post(key, path, body).replace(b"MCP-Protocol-Version: 2025-11-25\r\n", b"")
         self.steps: list[float] = []
 
     def once(self) -> tuple[float, float]:
@@ -123,14 +126,16 @@ class Timed:
             room[:size] = left[:size]
             left = left[size:]
             self._time(lambda size=size: client.buffer_updated(size))  # type: ignore[misc]
-        self._time(self._rig.loop.run)
+        while self._time(self._rig.loop.run):
+            pass
         self._time(lambda: self._rig.answer(ANSWER))
         return max(self.steps), sum(self.steps)
 
-    def _time(self, step: Callable[[], object]) -> None:
+    def _time(self, step: Callable[[], object]) -> object:
         begin = time.process_time_ns()
-        step()
+        result = step()
         self.steps.append((time.process_time_ns() - begin) / 1e6)
+        return result
 
 
 def measure(body: bytes, rounds: int = ROUNDS) -> tuple[list[float], float, float]:

@@ -6,7 +6,8 @@ twice, one that is a protocol name only where letter case is ignored, or one wit
 
 The values are skipped by msgspec, which validates them without building them. It goes over a body
 twice, once for the message and once for its params: whatever else is looked into is short, or it is
-read by `_Members`. How long the worst bodies take is measured by `tests/bench/mcp_bodies.py`.
+read by `_Members`. A long body can be read in two steps (`begin_body`). How long the worst ones
+take is measured by `tests/bench/mcp_bodies.py`.
 
 https://modelcontextprotocol.io/specification: 2025-03-26 to 2026-07-28.
 """
@@ -37,6 +38,8 @@ MOST_MESSAGES: Final = 32
 LAST_WITH_ARRAYS: Final = "2025-03-26"
 #: The longest array: hardly any client sends one, and its messages take long, each with its keys.
 MOST_ARRAY_BYTES: Final = 256 * 1024
+#: A longer body is read in two steps, between which others are served.
+ONE_STEP_BYTES: Final = 64 * 1024
 #: The last version with sessions.
 LAST_STATEFUL: Final = "2025-11-25"
 #: The longest id, as JSON.
@@ -242,17 +245,30 @@ _read_any: Final = msgspec.json.Decoder(_array_of(msgspec.Raw)).decode
 _text: Final = msgspec.json.Decoder(str).decode
 
 
-def read_body(body: bytes, version: str) -> Body | Fault:
+def begin_body(body: bytes) -> Pairs:
+    """The first half of `read_body`. []: that has to do all, as the body is an array or faulty."""
+    try:
+        body.decode("utf-8")
+        return _pairs(_read_object(body))
+    except (UnicodeDecodeError, RecursionError, msgspec.DecodeError, _Invalid):
+        return []
+
+
+def read_body(body: bytes, version: str, begun: Pairs | None = None) -> Body | Fault:
     """The messages of a POST's body.
 
     version: the value of MCP-Protocol-Version; "": it has none
+    begun:   by `begin_body`
     """
     try:
-        # msgspec does not validate the texts that it skips.
-        body.decode("utf-8")
-        if body.lstrip(_SPACES)[:1] == b"[":
-            return _read_array(body, version)
-        message = _read_one(_message.read(body))
+        if begun:
+            message = _read_one(_message.of(begun))
+        else:
+            # msgspec does not validate the texts that it skips.
+            body.decode("utf-8")
+            if body.lstrip(_SPACES)[:1] == b"[":
+                return _read_array(body, version)
+            message = _read_one(_message.read(body))
         return message if isinstance(message, Fault) else Body((message,))
     except _Invalid as error:
         return Fault(error.code, f"Invalid message: {error}.")

@@ -22,6 +22,7 @@ from gateway.domain.mcp.messages import (
     Body,
     Fault,
     Message,
+    begin_body,
     read_body,
 )
 
@@ -31,8 +32,15 @@ def call(**changes: object) -> bytes:
     return json.dumps({**message, **changes}).encode()
 
 
-def one(body: bytes, version: str = "") -> Message:
+def read_both(body: bytes, version: str) -> Body | Fault:
+    """Read at once, and in two steps as long bodies are: with the same result."""
     read = read_body(body, version)
+    assert read_body(body, version, begin_body(body)) == read
+    return read
+
+
+def one(body: bytes, version: str = "") -> Message:
+    read = read_both(body, version)
     assert isinstance(read, Body), read
     assert not read.is_array
     (message,) = read.messages
@@ -40,7 +48,7 @@ def one(body: bytes, version: str = "") -> Message:
 
 
 def fault(body: bytes, version: str = "") -> Fault:
-    read = read_body(body, version)
+    read = read_both(body, version)
     assert isinstance(read, Fault), read
     return read
 
@@ -222,13 +230,21 @@ def test_odd_keys(key: bytes) -> None:
     assert one(call().replace(b'"name"', b'"arguments":%b,"name"' % meta)).name == "search"
 
 
+def test_the_first_half_is_not_repeated() -> None:
+    """The second one looks at what the first has found, and no more at the body."""
+    begun = begin_body(call())
+    assert isinstance(read_body(b"", "", begun), Body)
+    for body in (b"[%b]" % call(), b"{", b'{"a": "\xff"}', b"[" * 100_000, call(**{"x" * 300: 1})):
+        assert begin_body(body) == []
+
+
 def test_long_parameters() -> None:
     """What is looked into is bounded, as it is gone over once more."""
     for more in (0, 1):
         name = {"name": "x" * (MOST_NAME_BYTES - len('""') + more)}
         meta = {"a": "x" * (MOST_META_BYTES - len('{"a": ""}') + more)}
         for params in (name, {"name": "search", "_meta": meta}):
-            read = read_body(call(params=params), "")
+            read = read_both(call(params=params), "")
             assert isinstance(read, Fault) is (more > 0)
             if isinstance(read, Fault):
                 assert (read.code, read.id) == (INVALID_PARAMS, b"7")
@@ -244,14 +260,14 @@ def test_arrays() -> None:
     """Versions up to 2025-03-26 have arrays; later ones do not."""
     body = b"[%b, %b]" % (call(), b'{"jsonrpc":"2.0","method":"notifications/cancelled"}')
     for version in ("", "2024-11-05", "2025-03-26"):
-        read = read_body(body, version)
+        read = read_both(body, version)
         assert isinstance(read, Body)
         assert read.is_array
         assert [message.kind for message in read.messages] == ["request", "notification"]
         assert [message.id for message in read.requests] == [b"7"]
     for version in ("2025-06-18", "2025-11-25", "2026-07-28"):
         assert fault(body, version).code == INVALID
-    assert isinstance(read_body(b"[%b]" % b",".join([call()] * MOST_MESSAGES), ""), Body)
+    assert isinstance(read_both(b"[%b]" % b",".join([call()] * MOST_MESSAGES), ""), Body)
 
 
 @pytest.mark.parametrize(
