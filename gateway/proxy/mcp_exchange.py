@@ -148,7 +148,7 @@ class McpExchange(Exchange):
         is_list = section(self.route).is_filtered and state.gets_tools
         if is_stream:
             head = _with_lines(head, b"X-Accel-Buffering: no\r\n")
-        if is_list and head.status == 200:
+        if is_list and 200 <= head.status < 300 and (reader is not None or payload):
             if not is_plain or not (is_stream or kind == b"application/json"):
                 self.context.metrics.mcp.unfiltered()
             elif reader is None:

@@ -9,13 +9,13 @@ from gateway.domain.limits import Check, Limit
 from gateway.domain.mcp.agreement import disagreement
 from gateway.domain.mcp.checks import check_of
 from gateway.domain.mcp.demands import ENDING, LISTENING, Demand, demand_of
+from gateway.domain.mcp.members import Pairs
 from gateway.domain.mcp.messages import (
     LAST_STATEFUL,
     ONE_STEP_BYTES,
     Body,
     Fault,
     Message,
-    Pairs,
     begin_body,
     read_body,
 )

@@ -15,7 +15,8 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from gateway.domain.mcp.messages import MOST_ARRAY_BYTES, MOST_KEYS, MOST_MESSAGES, Body, read_body
+from gateway.domain.mcp.members import MOST_ELEMENTS, MOST_KEYS
+from gateway.domain.mcp.messages import MOST_ARRAY_BYTES, Body, read_body
 from gateway.domain.mcp.settings import Mcp
 from tests.bench.mcp_cases import ANSWER, ROUTES, message, post, prepare
 from tests.bench.rig import PLANS, Rig, rig
@@ -71,9 +72,9 @@ def text(unit: str, size: int) -> bytes:
 def batch(size: int) -> bytes:
     """As many messages as an array may have, each with as many keys as it may have."""
     keys = b",".join([b'"\xc3\xa9%d":1' % at for at in range(MOST_KEYS - 4)])
-    parts = with_arguments(tree(size // MOST_MESSAGES - 3 * len(keys) - _MARGIN))
+    parts = with_arguments(tree(size // MOST_ELEMENTS - 3 * len(keys) - _MARGIN))
     one = parts.replace(b'"name":', b'%b,"_meta":{%b},"name":' % (keys, keys))
-    return b"[%b]" % b",".join([b"{%b,%b" % (keys, one[1:])] * MOST_MESSAGES)
+    return b"[%b]" % b",".join([b"{%b,%b" % (keys, one[1:])] * MOST_ELEMENTS)
 
 
 def kinds(size: int) -> Iterator[tuple[str, bytes]]:

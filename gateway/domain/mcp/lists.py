@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from gateway.domain.mcp.members import SPACES, Invalid, Members, read_elements, read_object
 from gateway.domain.mcp.messages import LAST_STATEFUL
 
 #: The largest answer that is filtered, and the most tools: more take the event loop too long. It
@@ -22,9 +23,10 @@ LONGEST_LIST: Final = 10_000
 MARK: Final = b'"tools"'
 
 _Object = dict[str, msgspec.Raw]
-_object: Final = msgspec.json.Decoder(_Object).decode
-_list: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _quoted: Final = msgspec.json.encode
+_SCOPE: Final = "cacheScope"
+_message: Final = Members(("result",))
+_result: Final = Members(("tools", _SCOPE))
 
 
 #: Fields that do not hold for a list that was edited for one key: validators and digests of the
@@ -45,8 +47,9 @@ class _Named(msgspec.Struct):
     name: str
 
 
-_named: Final = msgspec.json.Decoder(_Named).decode
-_SCOPE: Final = "cacheScope"
+#: Ends at the first element that is no tool; and all of them, unread.
+_named: Final = msgspec.json.Decoder(list[_Named]).decode
+_tools: Final = msgspec.json.Decoder(list[msgspec.Raw]).decode
 
 
 class Unreadable(Exception):
@@ -71,26 +74,27 @@ def filtered(answer: bytes, admits: Callable[[str], bool], version: str) -> byte
     version: of the protocol; "": the message names none
     """
     try:
-        if answer.lstrip(b" \t\r\n")[:1] == b"[":
-            parts = [_one(bytes(part), admits, version) for part in _list(answer)]
+        if answer.lstrip(SPACES)[:1] == b"[":
+            parts = [_one(part, admits, version) for part in read_elements(answer)]
             return b"[%b]" % b",".join(parts)
         return _one(answer, admits, version)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Invalid) as error:
         raise Unreadable from error
 
 
 def _one(answer: bytes, admits: Callable[[str], bool], version: str) -> bytes:
-    message = _object(answer)
+    message = _message.checked(read_object(answer))
     if "result" not in message or bytes(message["result"])[:1] != b"{":
         return answer
-    result = _object(message["result"])
+    result = _result.checked(read_object(message["result"]))
     if "tools" not in result:
         return answer
-    listed = _list(result["tools"])
-    if len(listed) > LONGEST_LIST:
+    named = _named(result["tools"])
+    if len(named) > LONGEST_LIST:
         raise Unreadable
-    tools = [tool for tool in map(bytes, listed) if admits(_named(tool).name)]
-    result["tools"] = msgspec.Raw(b"[%b]" % b",".join(tools))
+    tools = zip(named, _tools(result["tools"]), strict=True)
+    admitted = b",".join([bytes(tool) for each, tool in tools if admits(each.name)])
+    result["tools"] = msgspec.Raw(b"[%b]" % admitted)
     if _SCOPE in result or version > LAST_STATEFUL:
         # It differs by key: no cache may share it.
         result[_SCOPE] = msgspec.Raw(b'"private"')

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from gateway.domain.mcp.lists import LONGEST_LIST, Unreadable, edited_fields, filtered
+from gateway.domain.mcp.members import MOST_ELEMENTS, MOST_KEYS
 
 
 def admits(name: str) -> bool:
@@ -114,3 +115,41 @@ def test_what_no_cache_shares_stays(control: bytes) -> None:
     """The server has said it itself, with how long the client may use it."""
     line = b"Cache-Control: %b\r\n" % control
     assert edited_fields(b"Surrogate-Control: max-age=9\r\n" + line) == line
+
+
+def listing(tools: bytes) -> bytes:
+    return b'{"jsonrpc":"2.0","id":1,"result":{"tools":%b}}' % tools
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b"[%b]" % b",".join([b"{}"] * (MOST_ELEMENTS + 1)),
+        b"[%b]" % b",".join([listing(b"[]")] * (MOST_ELEMENTS + 1)),
+        listing(b"[%b]" % b",".join([b'{"name":"a"}'] * (LONGEST_LIST + 1))),
+        listing(b'[{"name":"a"},1]'),
+        listing(b"[{}]"),
+        listing(b"7"),
+        b'{"result":{%b"tools":[]}}' % b"".join(b'"%x":1,' % key for key in range(MOST_KEYS)),
+        b'{%b"result":{}}' % b"".join(b'"%x":1,' % key for key in range(MOST_KEYS)),
+    ],
+)
+def test_unusual_forms_are_not_filtered(answer: bytes) -> None:
+    """Reading them all could take long, and no server sends them."""
+    with pytest.raises(Unreadable):
+        filtered(answer, admits, "")
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        b'{"result":{"Tools":[{"name":"secret"}]}}',
+        b'{"result":{"tools":[],"tools":[{"name":"secret"}]}}',
+        b'{"result":{"tools":[]},"result":{"tools":[{"name":"secret"}]}}',
+        b'{"Result":{"tools":[{"name":"secret"}]}}',
+    ],
+)
+def test_two_readings(answer: bytes) -> None:
+    """A client could find other tools than were filtered: that is told, not passed in silence."""
+    with pytest.raises(Unreadable):
+        filtered(answer, admits, "")

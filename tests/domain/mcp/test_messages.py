@@ -8,13 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.domain.mcp.members import MOST_ELEMENTS, MOST_KEY, MOST_KEYS
 from gateway.domain.mcp.messages import (
     INVALID,
     INVALID_PARAMS,
     MOST_ARRAY_BYTES,
-    MOST_KEY,
-    MOST_KEYS,
-    MOST_MESSAGES,
     MOST_META_BYTES,
     MOST_NAME_BYTES,
     NAMED,
@@ -157,7 +155,7 @@ def test_no_json(body: bytes) -> None:
         b"[[]]",
         b"[null]",
         b"[%b, {}]" % call(),
-        b"[%b]" % b",".join([call()] * (MOST_MESSAGES + 1)),
+        b"[%b]" % b",".join([call()] * (MOST_ELEMENTS + 1)),
         b"[%b]" % call(params={"name": "a", "arguments": "x" * MOST_ARRAY_BYTES}),
         b'{"jsonrpc":"2.0",%b"method":"x"}' % (b'"a":1,' * MOST_KEYS),
     ],
@@ -267,7 +265,7 @@ def test_arrays() -> None:
         assert [message.id for message in read.requests] == [b"7"]
     for version in ("2025-06-18", "2025-11-25", "2026-07-28"):
         assert fault(body, version).code == INVALID
-    assert isinstance(read_both(b"[%b]" % b",".join([call()] * MOST_MESSAGES), ""), Body)
+    assert isinstance(read_both(b"[%b]" % b",".join([call()] * MOST_ELEMENTS), ""), Body)
 
 
 @pytest.mark.parametrize(
