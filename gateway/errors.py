@@ -423,6 +423,16 @@ TOO_MANY_CONNECTIONS = _add(
     "gateway",
     closes=True,
 )
+BUFFERS_FULL = _add(
+    "buffers_full",
+    503,
+    "service_unavailable",
+    "BUFFERS_FULL",
+    "The service receives more than it can keep at the moment, and this request was not served. "
+    "Try again shortly.",
+    "gateway",
+    closes=True,
+)
 UPSTREAM_BUSY = _add(
     "upstream_busy",
     503,

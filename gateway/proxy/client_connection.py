@@ -18,6 +18,7 @@ from gateway.domain.policy import Policy
 from gateway.errors import (
     BAD_PROXY_HEADER,
     BODY_TOO_LARGE,
+    BUFFERS_FULL,
     KEY_MISSING,
     REQUEST_TIMEOUT,
     STORE_UNAVAILABLE,
@@ -241,10 +242,11 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def pause(self, reason: int = PauseReason.UPSTREAM) -> None:
         """Pause reading from the client, until `resume` was called for every reason."""
-        if not self._pause_reasons and not self.transport.is_closing():
+        is_first = not self._pause_reasons
+        self._pause_reasons |= reason  # before `mark`, which may end the exchange and resume
+        if is_first and not self.transport.is_closing():
             self.transport.pause_reading()
             self.context.connections.mark(self)
-        self._pause_reasons |= reason
 
     def resume(self, reason: int = PauseReason.UPSTREAM) -> None:
         """Remove these reasons; resume reading if none is left."""
@@ -380,12 +382,16 @@ class ClientConnection(asyncio.BufferedProtocol):
         return self.cache.identity is not None
 
     def shed(self) -> None:
-        """Close it: the worker's connections hold too many bytes."""
-        if self.exchange is not None:
-            self.exchange.abandon("shed")
-        else:
+        """Close it, after an answer if possible: the worker's connections hold too many bytes."""
+        exchange = self.exchange
+        if exchange is None:
             reset_on_close(self.transport)
             self._abort()
+        elif exchange.phase < Phase.WAITING and not self.transport.get_write_buffer_size():
+            # It is in no upstream's hands, so it may be sent again; and an answer needs no memory.
+            exchange.answer_refusal(BUFFERS_FULL)
+        else:
+            exchange.abandon("shed")
 
     # -- the client's address ---------------------------------------------------------------------
     def _set_client(self, address: Address, policy: Policy) -> None:

@@ -367,7 +367,7 @@ class Exchange(Request):
             self.refuse_in_body(body.too_large)
             return
         self.conn.collecting(len(body))
-        if reader.done:
+        if reader.done and self.phase == Phase.READING:  # else it was shed for what it holds
             self.pending = [body.take()]
             self._judge_soon()
 

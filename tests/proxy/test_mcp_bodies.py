@@ -120,3 +120,27 @@ def test_a_client_that_leaves_in_between(bench: ProxyBench) -> None:
     client.end()
     bench.loop.run_all()
     assert (client.statuses, forwarded(bench), bench.metrics.inflight) == ([], None, 0)
+
+
+@pytest.mark.parametrize("turns", [None, 0, 1])
+def test_one_beyond_the_bound_of_all(bench: ProxyBench, turns: int | None) -> None:
+    """It gets 503 as an error of JSON-RPC, while it arrives or is read, and its connection closes.
+
+    turns: of reading; None: a byte of it is missing
+    """
+    client = bench.client()
+    sent = post(bench.key, message(100_000))
+    client.send(sent if turns is not None else sent[:-1])
+    for _ in range(turns or 0):
+        bench.loop.run()
+    bench.context.connections._budget_bytes = lambda: 50_000
+    bench.context.connections.check()
+    head, _, body = bytes(client.written).partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 503 ")
+    assert b"\r\nRetry-After: 1\r\n" in head + b"\r\n"
+    found = json.loads(body)
+    assert (found["id"], found["error"]["code"]) == (None, 503)
+    assert found["error"]["data"]["retry_after"] == 1
+    assert client.wrote_eof
+    bench.loop.run_all()
+    assert (forwarded(bench), bench.metrics.inflight) == (None, 0)

@@ -808,3 +808,37 @@ async def test_a_client_that_registers_with_a_wrong_key(start: Start) -> None:
         assert "has no OAuth. Send a valid API key" in response.body.decode()
         response = await wire.request("POST", "/registers", auth, b"{}")
         assert "has no OAuth" not in response.body.decode()
+
+
+CROWDED = """
+routes:
+  mcp: {match: "* /mcp", upstream: api, mcp: {}}
+  counted: {match: "* /counted", upstream: api, cost: {json: ., max: 50, bytes: 256KiB}}
+"""
+
+
+@pytest.mark.parametrize("path", ["/mcp", "/counted"])
+async def test_a_body_for_which_there_is_no_room(start: Start, path: str) -> None:
+    """The largest gets 503 and is closed, although it was there before; the others are served."""
+    bench = await start(
+        files={"routes": CROWDED, "plans": PLANS}, bounds={"memory_bytes": 300 * 1024}
+    )
+    bench.upstream.script = answering(b"{}", JSON)
+    body = json.dumps(request("ping") if path == "/mcp" else [1, 2]).encode().ljust(200_000)
+    sent = build_request("POST", path, [*bench.auth, JSON], body)
+    async with AsyncExitStack() as stack:
+        large, small = [await stack.enter_async_context(await bench.connect()) for _ in range(2)]
+        for wire, size in ((large, 180_000), (small, 150_000)):
+            await wire.send(sent[:size])
+        refused = await large.read_response("POST")
+        assert (refused.status, refused["Retry-After"], refused.closes) == (503, "1", True)
+        if path == "/mcp":
+            found = error(refused)
+            assert (found["id"], found["code"]) == (None, 503)
+            assert found["data"]["retry_after"] == 1
+        await large.send(sent[180_000:])  # it is still read, so that no reset loses the answer
+        await large.read_end()
+        await small.send(sent[150_000:])
+        assert (await small.read_response("POST")).status == 200
+    assert [each.body for each in bench.upstream.requests] == [body]
+    assert bench.gateway.metrics._shed == 1

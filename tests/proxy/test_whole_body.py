@@ -14,8 +14,8 @@ from gateway.domain.policy import Policy
 from gateway.errors import COUNTED_BODY_TOO_LARGE
 from gateway.http1.framing import LAST_CHUNK, chunk
 from gateway.http1.phases import Phase
-from gateway.proxy import backlog
-from gateway.proxy.client_connection import MOST_JUDGING_S
+from gateway.proxy import backlog, connections
+from gateway.proxy.client_connection import LINGER_S, MOST_JUDGING_S
 from gateway.proxy.whole_body import WholeBody
 from tests.kit.proxy import (
     Client,
@@ -304,15 +304,76 @@ def test_a_faulty_chunk(bench: ProxyBench) -> None:
 
 
 def test_what_it_holds_is_counted(bench: ProxyBench) -> None:
-    """The kept bytes count for bounds.memory: the connection that holds most is cut off."""
-    client = bench.client()
+    """The kept bytes count for bounds.memory: the connection that holds most gets 503 and closes.
+
+    Another one, which holds less, is served, although its bytes were those beyond the bound.
+    """
+    costs = counted(bench)
+    client, other = bench.client(), bench.client()
     client.send(post(bench.key, b"x" * 8_000)[:-1])
     assert client.connection.held_bytes() == 7_999
     assert client.connection in bench.context.connections._heavy
+    bench.context.connections._budget_bytes = lambda: 10_000
+    other.send(post(bench.key, padded(5_000))[:-1])
+    bench.context.connections.check()
+    assert (client.statuses, client.wrote_eof, other.statuses) == ([503], True, [])
+    assert b"\r\nRetry-After: 1\r\n" in client.written
+    assert b'"BUFFERS_FULL"' in client.written
+    assert (client.connection.held_bytes(), bench.metrics._shed) == (0, 1)
+    client.send(b"x" + post(bench.key, None, "/plain"))
+    other.send(b" ")
+    bench.loop.run_all()
+    bench.answer()
+    assert (client.count, other.statuses, costs) == (1, [200], [3])
+    bench.loop.advance(LINGER_S)
+    client.connection.check_deadline(bench.loop.time())
+    bench.loop.run_all()
+    assert (client.ended, bench.metrics.inflight) == ("abort", 0)
+
+
+@pytest.mark.parametrize(("is_known", "left"), [(True, 0), (True, 1), (False, 1)])
+def test_its_own_bytes_are_beyond_the_bound(
+    bench: ProxyBench, monkeypatch: pytest.MonkeyPatch, is_known: bool, left: int
+) -> None:
+    """It gets 503 while they are read, also if they are its last or its key is being looked up. It
+    is read on, so that it can read the answer, and closed after a while.
+    """
+    monkeypatch.setattr(connections, "MOST_UNCOUNTED", 0)
     bench.context.connections._budget_bytes = lambda: 5_000
     bench.context.connections.check()
+    costs = counted(bench)
+    if not is_known:
+        bench.context.gate.directory = ScriptedDirectory()
+    client, sent = bench.client(), post(bench.key, padded(6_000))
+    sent = sent[: len(sent) - left]
+    if is_known:
+        client.send(sent[:4_000])
+        sent = sent[4_000:]
+    client.send(sent)
+    assert (client.statuses, client.wrote_eof, client.is_paused) == ([503], True, False)
     bench.loop.run_all()
-    assert (client.ended, client.statuses, bench.metrics.inflight) == ("abort", [], 0)
+    assert (client.connection.exchange, costs, bench.asked()) == (None, [], None)
+    bench.loop.advance(LINGER_S)
+    client.connection.check_deadline(bench.loop.time())
+    assert client.is_aborted
+
+
+def test_no_answer_of_the_gateway_within_another(bench: ProxyBench) -> None:
+    """A request that an upstream has, or whose client reads no answers, is cut off without one."""
+    held = bench.client()
+    held.send(post(bench.key, THREE))
+    bench.loop.run_all()
+    assert phase_of(held) == Phase.WAITING
+    unread = bench.client()
+    unread.takes = False
+    unread.send(post(bench.key, None, "/plain", more="Expect: 100-continue\r\n"))
+    unread.unsent_bytes += 1
+    unread.send(post(bench.key, THREE)[:-1])
+    count = unread.count
+    for client in (held, unread):
+        client.connection.shed()
+        assert client.is_aborted
+    assert (held.statuses, unread.count) == ([], count)
 
 
 def test_another_policy_meanwhile(bench: ProxyBench) -> None:
