@@ -126,6 +126,7 @@ NO_TWIN = {
     "proxy/test_ejection.py": "servers that answer with errors or late, over sockets",
     "proxy/test_header_edits.py": "requests and answers of one route, over sockets",
     "proxy/test_leases.py": "exchange and limiter together",
+    "proxy/test_mcp_bodies.py": "long messages and bounds on bodies, in manual time",
     "proxy/test_upstreams.py": "hostile upstreams, as one table over real sockets",
     "runtime/test_adoption.py": "two gateways in one process",
     "stores/test_secured.py": "all stores behind TLS and passwords",

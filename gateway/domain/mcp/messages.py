@@ -19,6 +19,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import UNSET
 
+from gateway.domain.json_array import fold_case
 from gateway.domain.mcp.members import (
     MOST_ELEMENTS,
     SPACES,
@@ -79,6 +80,8 @@ _CLIENT: Final = (
     "io.modelcontextprotocol/clientCapabilities",
 )
 _META_NAMES: Final = (_VERSION,)
+#: By a reading that ignores letter case.
+_NAMED_ALIKE: Final = {fold_case(method): method for method in NAMED}
 _INTEGER = re.compile(rb"-?[0-9]+").fullmatch
 
 
@@ -241,6 +244,9 @@ def _read_message(parts: Any, read_id: bytes) -> Message:
 def _read_name(method: str, params: Any) -> str:
     named = NAMED.get(method)
     if named is None:
+        alike = _NAMED_ALIKE.get(fold_case(method).strip())
+        if alike is not None:
+            raise _Invalid(f'a method that some servers take for "{alike}"')
         return ""
     value = UNSET if params is None else getattr(params, named)
     if value is not UNSET:

@@ -395,3 +395,11 @@ def test_an_array_that_is_no_json() -> None:
     found = read_body(b"[1, {", "")
     assert isinstance(found, Fault)
     assert found.code == UNREADABLE
+
+
+@pytest.mark.parametrize("method", ["Tools/Call", "tools/call ", "\ttools/call", "TOOLS/CALL"])
+def test_a_method_that_looks_like_another(method: str) -> None:
+    """A server that ignores case or white space would call a tool that nobody looked at."""
+    found = fault(call(method=method))
+    assert (found.code, found.id) == (INVALID, b"7")
+    assert found.message == 'Invalid message: a method that some servers take for "tools/call".'
