@@ -299,6 +299,30 @@ async def test_the_limit_of_messages(mcp: Started) -> None:
     assert (found["data"]["limit"], found["data"]["retry_after"]) == ("mcp-control", retry)
 
 
+async def test_the_end_of_a_session(mcp: Started) -> None:
+    """A client over its rate can end it. A flood of ends is bounded by the limit of messages."""
+    client = await mcp.client()
+    mcp.upstream.script = answering(b"{}", JSON, ("Mcp-Session-Id", "s1"))
+    sealed = (await client.send(request("initialize")))["Mcp-Session-Id"]
+    mcp.upstream.script = answering(b"{}", JSON)
+    calls = [(await client.call()).status for _ in range(21)]
+    assert calls == [200] * 20 + [429]
+
+    async def end(session: str) -> Response:
+        headers = [*client.auth, OLD, ("Mcp-Session-Id", session)]
+        return await client.wire.request("DELETE", client.path, headers)
+
+    reached = len(mcp.upstream.requests)
+    left = 30 - 1 - 20  # what is refused counts nowhere
+    assert [(await end(sealed)).status for _ in range(left)] == [200] * left
+    refused = await end(sealed)
+    assert (refused.status, error(refused)["data"]["limit"]) == (429, "mcp-control")
+    assert (await end("forged")).status == 404
+    client.auth = []
+    assert (await end(sealed)).status == 401
+    assert len(mcp.upstream.requests) == reached + left
+
+
 async def test_the_rate_of_a_tool(mcp: Started) -> None:
     """A tool's rate counts its calls; other tools go on."""
     client = await mcp.client()
