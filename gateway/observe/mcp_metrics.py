@@ -69,21 +69,18 @@ class McpMetrics:
         if not exchanges:
             self._connections[(route,)] += 1
             if opener:
-                self.connected[opener] += 1
+                self.connected[opener] = self.connected.get(opener, 0) + 1
 
     def closed(self, route: str, connection: int) -> None:
         """It has ended."""
-        exchanges, opener = self._open[route, connection]
+        exchanges, opener = self._open.pop((route, connection))
         if exchanges > 1:
             self._open[route, connection] = exchanges - 1, opener
             return
-        del self._open[route, connection]
         if (route,) in self._connections:  # else the route left the policy
             self._connections[(route,)] -= 1
-        if opener:
-            self.connected[opener] -= 1
-            if not self.connected[opener]:
-                del self.connected[opener]
+        if opener and (others := self.connected.pop(opener) - 1):
+            self.connected[opener] = others
 
     def drop_series(self, routes: Collection[str]) -> None:
         """Drop the series of routes that left the policy."""

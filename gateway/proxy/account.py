@@ -100,9 +100,10 @@ class Accounting:
             tally = grant.tally
             if tally is None or tally.table is not self.usage.open:
                 tally = grant.tally = self.usage.tally(*_key_and_plan(request), route)
-            # A stream for messages of an MCP server is open as long as its client wants.
-            is_open_ended = matched.mcp is not None and request.method == "GET"
-            latency_s = NONE_S if is_open_ended else duration_s
+            latency_s = duration_s
+            if matched.mcp is not None and request.method == "GET":
+                # A stream for messages of an MCP server is open as long as its client wants.
+                latency_s = NONE_S
             tally.ended.append((status, latency_s, request.bytes_in, request.bytes_out))
         else:
             self._not_admitted(request, route, reason)

@@ -621,8 +621,8 @@ class ClientConnection(asyncio.BufferedProtocol):
             ip, subject = client.ip, client.subject
         context = self.context
         begin: type[Exchange] = Exchange if context.tracer is None else TracedExchange
-        is_mcp = requested.route.mcp is not None
-        if is_mcp:
+        mcp = requested.route.mcp
+        if mcp is not None:
             begin = McpExchange if context.tracer is None else TracedMcpExchange
         exchange = self.exchange = begin(
             self, policy, requested, fields, reader, client, ip, subject
@@ -630,7 +630,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         self._state = _BEGUN[self._state]
         context.metrics.inflight += 1
         self.deadline = inf
-        if is_mcp and isinstance(reader, LengthReader):
+        if mcp is not None and isinstance(reader, LengthReader):
             self._feed_whole(exchange, reader.left)
         context.gate.judge(exchange)
         return exchange

@@ -20,7 +20,7 @@ It keeps its connections, and the counter stays above the limit until enough of 
 from __future__ import annotations
 
 import asyncio
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -149,7 +149,7 @@ class LeaseKeeper:
         #: By the counter's name, in the order in which they are due.
         self._held: OrderedDict[str, _Held] = OrderedDict()
         #: The leases of connections that checks may take whose decision has not arrived.
-        self._awaited: Counter[tuple[str, Member]] = Counter()
+        self._awaited: dict[tuple[str, Member], int] = {}
         self._task: asyncio.Task[None] | None = None
 
     @property
@@ -170,7 +170,7 @@ class LeaseKeeper:
         if check.connection:
             awaited = [lease for lease in check.leases if isinstance(lease[1], tuple)]
             for lease in awaited:
-                self._awaited[lease] += 1
+                self._awaited[lease] = self._awaited.get(lease, 0) + 1
 
         def decided(decision: Decision | None) -> None:
             if decision is not None and decision.allowed:
@@ -230,9 +230,10 @@ class LeaseKeeper:
             held.members.setdefault(member, set()).add(check.lease)
 
     def _no_longer_await(self, name: str, member: Member) -> None:
-        self._awaited[name, member] -= 1
-        if not self._awaited[name, member]:
-            del self._awaited[name, member]
+        others = self._awaited.pop((name, member)) - 1
+        if others:
+            self._awaited[name, member] = others
+        else:
             self._release_unused(name, member)
 
     def _release_unused(self, name: str, member: Member) -> None:
