@@ -238,7 +238,9 @@ class _Trial:
 
 
 def _body_refusal(requested: Requested, fields: Fields, policy: Policy) -> Refusal | None:
-    """Why the proxy refuses a request by the framing in its head: see `ClientConnection`."""
+    """Why the proxy refuses a request of this route by its head: see `ClientConnection`."""
+    if fields.fault is not None:
+        return fields.fault
     if isinstance(fields.websocket, Refusal) and requested.method == "GET":
         return fields.websocket
     most = requested.route.body_bytes or policy.bounds.body_bytes
