@@ -43,7 +43,7 @@ class Demo:
         found = re.search(rf"^# {shows}.*\n(.*)$", printed, re.MULTILINE)
         assert found is not None, printed
         headers: list[Header] = []
-        for header in re.findall(r"-H '([^']*)'", found[1].split("awk")[0]):
+        for header in re.findall(r"-H '([^']*)'", found[1].split(" | awk")[0]):
             name, _, value = header.partition(": ")
             if (name, value) not in headers:
                 headers.append((name, value))
