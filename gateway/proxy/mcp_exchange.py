@@ -93,7 +93,7 @@ class McpExchange(Exchange):
     def mcp_version(self) -> str:
         """Of the message or, before 2026-07-28, of the header."""
         message = self.mcp.message
-        return (message.version if message is not None else "") or head_of(self).named.version
+        return (message.version if message is not None else "") or head_of(self).headers.version
 
     def message_check(self, granted: Grant) -> Check | None:
         return self.mcp.check(self, granted, self.context.seals)
@@ -133,8 +133,8 @@ class McpExchange(Exchange):
         # Servers refuse other hosts, to protect themselves against DNS rebinding.
         lines = with_host(head_of(self).forward, self.fields, server)
         session = self.mcp.session
-        named = b"" if session is None else b"Mcp-Session-Id: %b\r\n" % session.id.encode("ascii")
-        return request_head(self, server, b"%b%bAccept-Encoding: identity\r\n" % (lines, named))
+        line = b"" if session is None else b"Mcp-Session-Id: %b\r\n" % session.id.encode("ascii")
+        return request_head(self, server, b"%b%bAccept-Encoding: identity\r\n" % (lines, line))
 
     # -- the answer -------------------------------------------------------------------------------
     def respond(self, head: ResponseHead, reader: BodyReader | None, payload: bytes) -> None:

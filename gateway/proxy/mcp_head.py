@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Final
 
 from gateway.domain.costs import MEDIA_FIELDS, is_json
-from gateway.domain.mcp.agreement import LAST_EVENT, SESSION, named_by
+from gateway.domain.mcp.agreement import LAST_EVENT, SESSION, read_headers
 from gateway.domain.mcp.sessions import Seals, Session
 from gateway.http1.head import Fields
 
@@ -20,7 +20,7 @@ class McpHead:
 
     fields:  it holds for a request with this very object
     is_json: the body is JSON, as it is
-    named:   what MCP's own fields name
+    headers: those of MCP that a body has to agree with
     resumes: an earlier stream is continued
     forward: the lines for the upstream, but for session and coding
     """
@@ -31,8 +31,8 @@ class McpHead:
         "_session",
         "fields",
         "forward",
+        "headers",
         "is_json",
-        "named",
         "resumes",
     )
 
@@ -40,7 +40,7 @@ class McpHead:
         """header: the value of a field by its lower-case name; "": there is none"""
         self.fields = fields
         self.is_json = is_json(*map(header, MEDIA_FIELDS))
-        self.named = named_by(header)
+        self.headers = read_headers(header)
         self.resumes = bool(header(LAST_EVENT))
         self.forward = _REPLACED.sub(b"", fields.forward)
         self._sealed = header(SESSION)

@@ -126,8 +126,8 @@ class Reading:
                     return False
             # It refers to the body, which nothing needs while the answer is sent.
             begun, self.begun = self.begun, None
-        read = read_body(data, head.named.version, begun)
-        fault = read if isinstance(read, Fault) else disagreement(read, head.named)
+        read = read_body(data, head.headers.version, begun)
+        fault = read if isinstance(read, Fault) else disagreement(read, head.headers)
         if isinstance(read, Body):
             self.body = read
         if fault is not None:

@@ -31,12 +31,12 @@ def head_with(**headers: str) -> McpHead:
 def test_what_it_says() -> None:
     """Without headers of MCP it says nothing."""
     head = head_with(content_type="application/json", mcp_method="ping", last_event_id="1")
-    assert (head.is_json, head.named.method, head.resumes, head.has_session) == (
+    assert (head.is_json, head.headers.method, head.resumes, head.has_session) == (
         *(True, "ping", True),
         False,
     )
     head = head_with(content_type="application/json", content_encoding="gzip")
-    assert (head.is_json, head.named, head.resumes) == (False, ("", "", ""), False)
+    assert (head.is_json, head.headers, head.resumes) == (False, ("", "", ""), False)
 
 
 def test_lines_for_the_upstream() -> None:

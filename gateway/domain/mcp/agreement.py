@@ -25,7 +25,7 @@ FIELDS: Final = (
 _ENCODED = re.compile(r"=\?base64\?([A-Za-z0-9+/=]*)\?=").fullmatch
 
 
-class Named(NamedTuple):
+class Headers(NamedTuple):
     """The values of MCP's own headers; "": it is absent."""
 
     version: str
@@ -33,15 +33,15 @@ class Named(NamedTuple):
     name: str
 
 
-def named_by(header: Callable[[str], str]) -> Named:
-    """What the headers name. header: the value of one by its lower-case name; "": there is none"""
-    return Named(header(VERSION), header(METHOD), _decoded(header(NAME)))
+def read_headers(header: Callable[[str], str]) -> Headers:
+    """header: the value of one by its lower-case name; "": there is none"""
+    return Headers(header(VERSION), header(METHOD), _decoded(header(NAME)))
 
 
-def disagreement(body: Body, named: Named) -> Fault | None:
+def disagreement(body: Body, headers: Headers) -> Fault | None:
     """Why the request is refused; None: all headers that it has agree."""
     message = body.messages[0]
-    version, method, name = named
+    version, method, name = headers
     if version and message.version and (body.is_array or version != message.version):
         header = VERSION
     elif method and (body.is_array or method != message.method):

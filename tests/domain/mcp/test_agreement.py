@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.domain.mcp.agreement import METHOD, NAME, VERSION, Named, disagreement, named_by
+from gateway.domain.mcp.agreement import METHOD, NAME, VERSION, Headers, disagreement, read_headers
 from gateway.domain.mcp.messages import HEADER_MISMATCH, Body, Message
 
 CALL = Message("request", b"7", "tools/call", "suche é", "2026-07-28")
@@ -24,7 +24,7 @@ OLD = Message("request", b"7", "tools/call", "search")
 )
 def test_they_agree(message: Message, headers: dict[str, str]) -> None:
     """A name may be encoded; a message of an older version does not name its version."""
-    assert disagreement(Body((message,)), named_by(lambda name: headers.get(name, ""))) is None
+    assert disagreement(Body((message,)), read_headers(lambda name: headers.get(name, ""))) is None
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_they_agree(message: Message, headers: dict[str, str]) -> None:
 )
 def test_they_differ(message: Message, headers: dict[str, str]) -> None:
     """The fault has the message's id, and not what was sent."""
-    found = disagreement(Body((message,)), named_by(lambda name: headers.get(name, "")))
+    found = disagreement(Body((message,)), read_headers(lambda name: headers.get(name, "")))
     assert found is not None
     (name,) = headers
     assert (found.code, found.id) == (HEADER_MISMATCH, b"7")
@@ -53,7 +53,7 @@ def test_they_differ(message: Message, headers: dict[str, str]) -> None:
 def test_arrays() -> None:
     """A header names one message: with an array it is refused."""
     body = Body((OLD, OLD), is_array=True)
-    assert disagreement(body, Named("", "", "")) is None
-    assert disagreement(body, Named("2025-03-26", "", "")) is None
-    assert disagreement(body, Named("", "tools/call", "")) is not None
-    assert disagreement(body, Named("", "", "search")) is not None
+    assert disagreement(body, Headers("", "", "")) is None
+    assert disagreement(body, Headers("2025-03-26", "", "")) is None
+    assert disagreement(body, Headers("", "tools/call", "")) is not None
+    assert disagreement(body, Headers("", "", "search")) is not None
