@@ -202,7 +202,7 @@ class StoreConnection:
     """Keeps a connection to one Redis up: connects, logs in, and reconnects when it is lost.
 
     timeout_s: of a reply, after which the connection is closed; a callable is called each time
-    on_push:   gets RESP3 pushes; with it, the connection speaks RESP3
+    on_push:   gets RESP3 pushes while the connection is up; with it, the connection speaks RESP3
     setup:     commands that the server must execute before a new connection counts as up
     most_reply_bytes: at a longer reply the connection is closed, before memory is allocated for it
     on_up, on_down: listeners, called when the connection is up, and when it is lost
@@ -303,7 +303,7 @@ class StoreConnection:
             if not lost.done():
                 lost.set_result(error)
 
-        pipeline = Pipeline(self._timeout_s, self._on_push, on_lost, self._most_reply_bytes)
+        pipeline = Pipeline(self._timeout_s, self._pushed, on_lost, self._most_reply_bytes)
         try:
             await self._open(pipeline)
             await self._greet(pipeline)
@@ -364,6 +364,15 @@ class StoreConnection:
         """An error's text without the password: some servers quote commands that they reject."""
         password = self.address.password
         return arguments.replace(password, "***") if password else arguments
+
+    def _pushed(self, message: list[Any]) -> None:
+        """Pass a push on, but none before the connection is up.
+
+        A server that loads its data, or a replica that copies them, pushes every name as changed.
+        Its listener takes all as changed anyway when the connection is up.
+        """
+        if self._on_push is not None and self._pipeline is not None:
+            self._on_push(message)
 
     def _connected(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline

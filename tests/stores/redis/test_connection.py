@@ -378,6 +378,40 @@ async def test_tracking(redis_server: RedisServer) -> None:
     assert pushes == [[b"invalidate", [b"gw:key:1"]]]
 
 
+async def test_pushes_of_a_server_that_is_not_up() -> None:
+    """A server that loads its data pushes each name as changed; that is no news to anyone."""
+    pushes: list[Any] = []
+    loading = [b"-LOADING the data", b"-LOADING the data", b"+OK"]
+    answers = iter([loading, loading, [b"%0", b"+PONG", b"+OK"]])
+
+    async def load(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        answer = next(answers)
+        await reader.readuntil(b"PREPARE\r\n")
+        writer.write(b"\r\n".join([*answer[:2], *_pushed(b"loaded"), answer[2], b""]))
+        if answer is not loading:
+            await reader.readuntil(b"READY\r\n")
+            writer.write(b"\r\n".join([*_pushed(b"changed"), b"+OK", b""]))
+        await reader.read()
+
+    async with (
+        Served(load) as server,
+        up(
+            address_at(server.port),
+            timeout_s=20.0,
+            on_push=pushes.append,
+            setup=(command("PREPARE"),),
+        ) as link,
+    ):
+        assert pushes == []
+        assert await link.ask("READY") == b"OK"
+        assert pushes == [[b"invalidate", [b"changed"]]]
+
+
+def _pushed(name: bytes) -> list[bytes]:
+    """The lines of a push."""
+    return [b">2", b"$10", b"invalidate", b"*1", b"$%d" % len(name), name]
+
+
 async def test_setup_that_is_refused(redis_server: RedisServer) -> None:
     """A link whose setup is refused is not up."""
     link = StoreConnection(address_of(redis_server), setup=[command("CLIENT", "TRACKING", "MAYBE")])
