@@ -119,6 +119,7 @@ NO_TWIN = {
     "admin/api/test_schemathesis.py": "generated calls of all operations",
     "admin/console/test_changes.py": "forms of all subjects, as one table",
     "admin/console/test_pages.py": "pages of all subjects, as one table",
+    "test_patterns.py": "what all regular expressions may use",
     "proxy/test_access.py": "lists of addresses, over sockets",
     "proxy/test_canary.py": "routes with a canary, over sockets",
     "proxy/test_client_certificates.py": "clients that are known by a certificate, over TLS",

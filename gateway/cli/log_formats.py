@@ -74,7 +74,8 @@ _MOST_DEPTH: Final = 16
 
 #: log_format combined of nginx and Apache; common, without the last two fields, is its beginning.
 _combined = re.compile(
-    r'(\S{1,256}) \S{1,256} (.{1,256}?) \[([^\]]{1,40})\] "((?:[^"\\]|\\.)*+)" (\d{3})(?: |\Z)'
+    r"(\S{1,256}) \S{1,256} (.{1,256}?) \[([^\]]{1,40})\] "
+    r'"([^"\\]*+(?:\\.[^"\\]*+)*)" (\d{3})(?: |\Z)'
 ).match
 #: Envoy's default; Istio's has three more fields after the flags. Texts are not escaped in it.
 _envoy = re.compile(

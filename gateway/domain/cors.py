@@ -43,7 +43,7 @@ MOST_REQUESTED: Final = 2_048
 
 _ACCESS_CONTROL: Final = b"access-control-"
 _TOKENS = re.compile(
-    r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++(?:[ \t]*+,[ \t]*+[!#$%&'*+\-.^_`|~0-9A-Za-z]++)*+"
+    r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++(?:[ \t]*+,[ \t]*+[!#$%&'*+\-.^_`|~0-9A-Za-z]++)*"
 ).fullmatch
 #: The scheme, host and port of an origin.
 _parts = re.compile(

@@ -33,9 +33,10 @@ _with_port = re.compile(rf"\[([^][]+)\](?:{_PORT})?|([^:]+){_PORT}", re.ASCII).f
 #: RFC 7239, 4: forwarded-element = [ forwarded-pair ] *( ";" [ forwarded-pair ] ), a pair being
 #: token "=" ( token / quoted-string ). Spaces belong to the list, not to an element.
 _WORD = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]++"
-_QUOTED = r'"(?:[^"\\\x00-\x08\x0a-\x1f\x7f]|\\[\t\x20-\x7e\x80-\xff])*+"'
+_PLAIN = r'[^"\\\x00-\x08\x0a-\x1f\x7f]*+'
+_QUOTED = rf'"{_PLAIN}(?:\\[\t\x20-\x7e\x80-\xff]{_PLAIN})*"'
 _PAIR = rf"{_WORD}=(?:{_WORD}|{_QUOTED})"
-_element = re.compile(rf"[ \t]*+((?:{_PAIR})?+(?:;(?:{_PAIR})?+)*+)[ \t]*+").fullmatch
+_element = re.compile(rf"[ \t]*+((?:{_PAIR})?(?:;(?:{_PAIR})?)*)[ \t]*+").fullmatch
 _pairs = re.compile(rf"({_WORD})=(?:({_WORD})|({_QUOTED}))").findall
 _unescape = re.compile(r"\\(.)").sub
 #: The characters of a node, RFC 7239, 6: an address, a word, a port. None of them would split it

@@ -50,7 +50,7 @@ _OTHER_VERSION = re.compile(rb"[A-Z][A-Z_-]{0,31} [\x21-\x7e]+ HTTP/[0-9]\.[0-9]
 #: any received request message that contains whitespace between a header field name and colon";
 #: obs-fold, bare CR or LF, NUL and other control characters do not match either.
 _FIELD_LINES = re.compile(
-    rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*+\r\n)*+"
+    rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*+\r\n)*"
 ).fullmatch
 #: RFC 9112, 3.2 and RFC 3986, 3.2.2: a name, an IPv4 address or a bracketed IPv6 one; no userinfo.
 #: RFC 1035, 2.3.4: a name has at most 255 octets.
@@ -65,9 +65,7 @@ _CREDENTIALS = re.compile(
 _SAFE_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}").fullmatch
 _BEARER = re.compile(rb"[Aa]uthorization: Bearer ([!-~]++)\r\n").match
 #: RFC 9112, 6.1: a list of transfer codings; none with parameters is supported.
-_CODINGS = re.compile(
-    rb"(?:[ \t]*+[!#$%&'*+\-.^_`|~0-9A-Za-z]++[ \t]*+,)++[ \t]*+chunked"
-).fullmatch
+_CODINGS = re.compile(rb"(?:[ \t]*+[!#$%&'*+\-.^_`|~0-9A-Za-z]++[ \t]*+,)+[ \t]*+chunked").fullmatch
 
 #: The gateway's name in Via.
 PSEUDONYM: Final = b"rate-limiting-gateway"

@@ -51,7 +51,7 @@ class CanonicalPath:
 
 #: In normal form, with no other reading: no encoding, no doubled slash, no dot where a segment
 #: begins or ends.
-_PLAIN = re.compile(rb"(?:/(?!\.)[A-Za-z0-9\-._~!$&'()*+,=:@]++(?<!\.))++/?|/").fullmatch
+_PLAIN = re.compile(rb"(?:/(?!\.)[A-Za-z0-9\-._~!$&'()*+,=:@]++(?<!\.))+/?|/").fullmatch
 #: The characters of a request target: visible ASCII. One range is matched twice as fast as two
 #: without "#", which is therefore tested separately.
 _VISIBLE = re.compile(rb"[!-~]++").fullmatch

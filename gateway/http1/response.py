@@ -16,7 +16,7 @@ _STATUS_LINE = re.compile(
     rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?"
 ).fullmatch
 _FIELD_LINES = re.compile(
-    rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*+\r\n)*+"
+    rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*+\r\n)*"
 ).fullmatch
 _DIGITS = re.compile(rb"[0-9]{1,18}").fullmatch
 
