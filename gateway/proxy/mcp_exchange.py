@@ -229,7 +229,11 @@ class McpExchange(Exchange):
             stream = self._edited_stream()
             payload = stream.feed(payload) + stream.end()
         else:
-            payload = self._edited_event(payload)
+            edited = self._edited_event(payload)
+            if edited is None:
+                self.context.metrics.mcp.unfiltered()
+            else:
+                payload = edited
         forward = edited_fields(head.forward)
         return replace(head, forward=forward, length=len(payload), chunked=False), payload
 
@@ -238,14 +242,13 @@ class McpExchange(Exchange):
             self._edited_event, MOST_BYTES, self.context.metrics.mcp.unfiltered, MARK
         )
 
-    def _edited_event(self, data: bytes) -> bytes:
-        """A message of the server, without the tools that the key may not call."""
+    def _edited_event(self, data: bytes) -> bytes | None:
+        """A message of the server without the tools that the key may not call; None: unreadable."""
         message = self.mcp.message
         try:
             return filtered(data, partial(admits, self), "" if message is None else message.version)
         except Unreadable:
-            self.context.metrics.mcp.unfiltered()
-            return data
+            return None
 
     def tick(self, now: float) -> None:
         """Send a comment if the stream has been silent. now: by the loop's clock"""

@@ -20,6 +20,10 @@ _TAILS: Final = (b"\n\n", b"\n\r", b"\r\r")
 #: How servers usually end an event: nothing that follows can belong to it.
 _USUAL_ENDS: Final = (b"\n\n", b"\r\n\r\n")
 _LINE_END = re.compile(rb"\r\n|\n|\r")
+#: Events that are edited in a row, and the bytes for which there is one more: a list has kilobytes.
+#: Editing takes as long as passing on a hundred times as many bytes of small events.
+MOST_IN_A_ROW: Final = 256
+BYTES_FOR_ONE: Final = 4 * 1024
 #: It may stand before a stream, and is no part of its first line.
 _BOM: Final = b"\xef\xbb\xbf"
 
@@ -57,26 +61,33 @@ class Stream:
 class EditedStream(Stream):
     """A stream whose events are edited, one whole event after the other.
 
-    edit: returns the new data of an event; most: the longest event that is edited. After a longer
-    one, of which `too_long` is told, the rest of the stream is passed on unchanged; mark: what
-    events that are edited have in them: others, which may be many, are passed on as they are
+    edit: returns the new data of an event, or None if it cannot be edited; most: the longest event
+    that is edited: after a longer one, the rest of the stream is passed on unchanged; mark: what
+    events that are edited have in them: others, which may be many, are passed on as they are;
+    missed: called once if an event was passed on that should have been edited
     """
 
-    __slots__ = ("_edit", "_kept", "_mark", "_most", "_too_long", "is_edited")
+    __slots__ = (
+        *("_edit", "_is_marked", "_kept", "_left", "_mark", "_missed", "_most", "is_edited"),
+    )
 
     def __init__(
         self,
-        edit: Callable[[bytes], bytes],
+        edit: Callable[[bytes], bytes | None],
         most: int,
-        too_long: Callable[[], None],
+        missed: Callable[[], None],
         mark: bytes = b"",
     ) -> None:
         super().__init__()
         self._edit = edit
         self._mark = mark
         self._most = most
-        self._too_long = too_long
+        self._missed: Callable[[], None] | None = missed
         self._kept = bytearray()
+        #: The mark is in what is kept.
+        self._is_marked = False
+        #: How many events may be edited now.
+        self._left = float(MOST_IN_A_ROW)
         self.is_edited = True
 
     @property
@@ -86,15 +97,17 @@ class EditedStream(Stream):
     def feed(self, data: bytes) -> bytes:
         if not self.is_edited:
             return super().feed(data)
+        if self._left < MOST_IN_A_ROW:
+            self._left = min(self._left + len(data) / BYTES_FOR_ONE, MOST_IN_A_ROW)
         if not self._kept and self._mark not in data and data.endswith(_USUAL_ENDS):
             # Whole events, as servers write them: a third of the time.
             return super().feed(data)
-        # Only new bytes can complete an event: no byte is searched twice.
+        # Only new bytes can complete an event, or a mark: no byte is searched twice.
         at = max(len(self._kept) - 3, 0)
-        self._kept += data
+        self._find_mark(data)
         done = []
         begin = 0
-        if self._mark not in self._kept and (end := _last_end(self._kept, at)):
+        if not self._is_marked and (end := _last_end(self._kept, at)):
             # None is edited, and there may be thousands.
             done.append(bytes(self._kept[:end]))
             begin = at = end
@@ -104,12 +117,32 @@ class EditedStream(Stream):
                 break  # a LF may follow, which belongs to this end
             done.append(self._edited(bytes(self._kept[begin:at])))
             begin = at
-        del self._kept[:begin]
+            if self._left < 1 and (end := _last_end(self._kept, at)):
+                # No more may be edited for now.
+                done.append(rest := bytes(self._kept[begin:end]))
+                begin = at = end
+                if self._mark in rest:
+                    self._miss()
+        if begin:
+            del self._kept[:begin]
+            self._is_marked = self._mark in self._kept
         if len(self._kept) > self._most:
             self.is_edited = False
-            self._too_long()
+            self._miss()
             done.append(self.end())
         return super().feed(b"".join(done))
+
+    def _find_mark(self, data: bytes) -> None:
+        """Keep these bytes, and search them for the mark."""
+        begin = max(len(self._kept) - len(self._mark) + 1, 0)
+        self._kept += data
+        if not self._is_marked:
+            self._is_marked = self._kept.find(self._mark, begin) >= 0
+
+    def _miss(self) -> None:
+        missed, self._missed = self._missed, None
+        if missed is not None:
+            missed()
 
     def end(self) -> bytes:
         rest = bytes(self._kept)
@@ -120,11 +153,19 @@ class EditedStream(Stream):
     def _edited(self, event: bytes) -> bytes:
         if self._mark not in event:
             return event
+        if self._left < 1:
+            self._miss()
+            return event
+        self._left -= 1
         lines = _LINE_END.split(event.removeprefix(_BOM))
         values = [_value(line) for line in lines]
         data = b"\n".join([value for value in values if value is not None])
-        edited = self._edit(data) if data else data
-        if edited == data:
+        if not data:
+            return event
+        edited = self._edit(data)
+        if edited is None:
+            self._miss()
+        if edited is None or edited == data:
             return event
         others = [line for line, value in zip(lines, values, strict=True) if value is None and line]
         return b"%b\n\n" % b"\n".join(others + [b"data: " + line for line in edited.split(b"\n")])

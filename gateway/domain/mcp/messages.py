@@ -19,7 +19,7 @@ from typing import Any, Final, Literal
 import msgspec
 from msgspec import UNSET
 
-from gateway.domain.json_array import fold_case
+from gateway.domain.json_array import ODD, fold_case
 from gateway.domain.mcp.members import (
     MOST_ELEMENTS,
     SPACES,
@@ -31,7 +31,7 @@ from gateway.domain.mcp.members import (
     read_object,
     read_objects,
 )
-from gateway.domain.mcp.settings import CALL
+from gateway.domain.mcp.settings import CALL, LIST
 
 Kind = Literal["request", "notification", "response"]
 
@@ -81,7 +81,7 @@ _CLIENT: Final = (
 )
 _META_NAMES: Final = (_VERSION,)
 #: By a reading that ignores letter case.
-_NAMED_ALIKE: Final = {fold_case(method): method for method in NAMED}
+_NAMED_ALIKE: Final = {fold_case(method): method for method in (*NAMED, LIST)}
 _INTEGER = re.compile(rb"-?[0-9]+").fullmatch
 
 
@@ -245,12 +245,17 @@ def _read_name(method: str, params: Any) -> str:
     named = NAMED.get(method)
     if named is None:
         alike = _NAMED_ALIKE.get(fold_case(method).strip())
-        if alike is not None:
+        if alike is not None and alike != method:
             raise _Invalid(f'a method that some servers take for "{alike}"')
+        if not method.isascii() or not method.isprintable():
+            raise _Invalid('"method" has other characters than printable ASCII')
         return ""
     value = UNSET if params is None else getattr(params, named)
     if value is not UNSET:
-        return _read_text(value, named, MOST_NAME_BYTES, INVALID_PARAMS)
+        name = _read_text(value, named, MOST_NAME_BYTES, INVALID_PARAMS)
+        if method == CALL and ODD.search(name):
+            raise _Invalid('"name" has control or invisible characters', INVALID_PARAMS)
+        return name
     if method != CALL:
         return ""  # Nothing is decided by it, and the server may not have the method.
     raise _Invalid(f'{method} without "{named}"', INVALID_PARAMS)

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.mcp.events import COMMENT, EditedStream, Stream
+from gateway.domain.mcp.events import BYTES_FOR_ONE, COMMENT, MOST_IN_A_ROW, EditedStream, Stream
 
 ENDS = ("\n", "\r\n", "\r")
 
@@ -142,3 +142,42 @@ def test_a_stream_that_is_not_edited_keeps_nothing() -> None:
     """It is passed on as it arrives."""
     stream = Stream()
     assert (stream.feed(b"data: a"), stream.kept, stream.end()) == (b"data: a", 0, b"")
+
+
+def test_an_event_that_cannot_be_edited() -> None:
+    """It is passed on as it is; that is told once in a stream."""
+    told: list[None] = []
+    stream = EditedStream(lambda data: None, 100, lambda: told.append(None))
+    assert stream.feed(b"data: a\n\n" * 3) == b"data: a\n\n" * 3
+    assert told == [None]
+
+
+@pytest.mark.parametrize("size", [1, 7, 30_000])
+def test_many_small_events(size: int) -> None:
+    """A few are edited in a row, then as many as the bytes allow: editing takes its time."""
+    told: list[None] = []
+    edited: list[bytes] = []
+
+    def edit(data: bytes) -> bytes:
+        edited.append(data)
+        return data
+
+    stream = EditedStream(edit, 1_000, lambda: told.append(None), b"<mark>")
+    text = b"data: <mark>\n\n" * 4_000
+    pieces = [text[at : at + size] for at in range(0, len(text), size)]
+    assert b"".join(stream.feed(piece) for piece in pieces) + stream.end() == text
+    allowed = MOST_IN_A_ROW + len(text) // BYTES_FOR_ONE
+    assert allowed - 8 <= len(edited) <= allowed
+    assert told == [None]
+    stream.feed(b": more bytes\n\n" * 1_000)
+    stream.feed(b"data: <mark>later\n\n")
+    assert edited[-1] == b"<mark>later"
+
+
+def test_a_mark_that_arrives_in_parts() -> None:
+    """It is found across the ends of reads, also after events that were passed on."""
+    stream = EditedStream(bytes.upper, 1_000, never, b"<mark>")
+    assert stream.feed(b"data: a\n\ndata: <ma") == b"data: a\n\n"
+    assert stream.feed(b"rk>") == b""
+    assert stream.feed(b"b\n\ndata: c\n\nda") == b"data: <MARK>B\n\ndata: c\n\n"
+    assert stream.feed(b"ta: d\n\n") == b"data: d\n\n"

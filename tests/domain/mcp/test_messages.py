@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gateway.domain.json_array import ODD
 from gateway.domain.mcp.members import MOST_ELEMENTS, MOST_KEY, MOST_KEYS
 from gateway.domain.mcp.messages import (
     INVALID,
@@ -320,7 +321,7 @@ VALUES = st.recursive(
 
 @given(
     st.sampled_from([*NAMED, "tools/list", "ping"]),
-    TEXTS,
+    TEXTS.filter(lambda name: not ODD.search(name)),
     st.integers(-(10**20), 10**20) | TEXTS,
     VALUES,
     st.booleans(),
@@ -403,3 +404,22 @@ def test_a_method_that_looks_like_another(method: str) -> None:
     found = fault(call(method=method))
     assert (found.code, found.id) == (INVALID, b"7")
     assert found.message == 'Invalid message: a method that some servers take for "tools/call".'
+
+
+@pytest.mark.parametrize("method", ["Tools/List", " tools/list"])
+def test_a_method_that_looks_like_the_list(method: str) -> None:
+    """Its answer would not be filtered."""
+    assert "some servers take for" in fault(call(method=method)).message
+
+
+@pytest.mark.parametrize("odd", ["\0", "\u200b", "\ufeff", "\x1f", "\x7f"])
+def test_odd_characters(odd: str) -> None:
+    """A server that cuts a text off at NUL, or drops invisible characters, would find another."""
+    found = fault(call(method=f"tools/call{odd}"))
+    assert found.message in (
+        'Invalid message: "method" has other characters than printable ASCII.',
+        'Invalid message: a method that some servers take for "tools/call".',
+    )
+    found = fault(call(params={"name": f"debug_dump{odd}"}))
+    assert (found.code, found.id) == (INVALID_PARAMS, b"7")
+    assert found.message.endswith('"name" has control or invisible characters.')
