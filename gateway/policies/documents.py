@@ -9,7 +9,7 @@ size of expanded aliases is measured before the tree is read.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -82,7 +82,12 @@ def read_documents(folder: Path) -> Documents:
     if not paths:
         fault = Fault(str(folder), 0, "", "no *.yaml file", "at least one policy file")
         return Documents((), (fault,), (), "")
-    return read_files(paths)
+    misnamed = tuple(
+        Fault(str(path), 0, "", "the ending .yml", "the ending .yaml: no other files are read")
+        for path in sorted(folder.glob("*.yml"))
+    )
+    found = read_files(paths)
+    return replace(found, faults=(*misnamed, *found.faults))
 
 
 def read_files(paths: Iterable[Path]) -> Documents:

@@ -45,6 +45,18 @@ def test_no_files(tmp_path: Path) -> None:
     assert (fault.file, fault.found) == (str(tmp_path), "no *.yaml file")
 
 
+def test_another_ending(tmp_path: Path) -> None:
+    """A file that ends in .yml is not passed over in silence."""
+    (tmp_path / "plans.yaml").write_text("a: 1\n")
+    (tmp_path / "routes.yml").write_text("b: 2\n")
+    read = read_documents(tmp_path)
+    assert [str(fault) for fault in read.faults] == [
+        f"{tmp_path / 'routes.yml'}: found the ending .yml, "
+        "expected the ending .yaml: no other files are read"
+    ]
+    assert not read.complete
+
+
 def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     """A link to nowhere is named; the files beside it are still read."""
     folder = write(tmp_path, x="environment: Prod")
