@@ -86,8 +86,8 @@ def read_documents(folder: Path) -> Documents:
         Fault(str(path), 0, "", "the ending .yml", "the ending .yaml: no other files are read")
         for path in sorted(folder.glob("*.yml"))
     )
-    found = read_files(paths)
-    return replace(found, faults=(*misnamed, *found.faults))
+    read = read_files(paths)
+    return replace(read, faults=(*misnamed, *read.faults))
 
 
 def read_files(paths: Iterable[Path]) -> Documents:
