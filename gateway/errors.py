@@ -98,6 +98,16 @@ KEY_ENVIRONMENT = _key(
     "This API key belongs to another environment. Use a key of this environment.",
 )
 
+SIGNATURE_INVALID = _add(
+    "signature_invalid",
+    401,
+    "unauthorized",
+    "INVALID_SIGNATURE",
+    "The signature of this webhook could not be verified. Check the secret and the clock of its "
+    "sender.",
+    names="Reason: {}.",
+)
+
 # -- access (403) ---------------------------------------------------------------------------------
 IP_NOT_ALLOWED = _add(
     "ip_not_allowed",

@@ -321,6 +321,10 @@ class _Sent(Request):
         self.reading = Reading()
 
     @property
+    def is_taken_as_signed(self) -> bool:
+        return True
+
+    @property
     def connection(self) -> int:
         return self.reading.session_tag
 

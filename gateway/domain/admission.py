@@ -38,7 +38,7 @@ def grant(policy: Policy, route: Route, identity: Identity) -> Grant:
         limits = plan_limits(plan, *own) if plan else (policy.failed_auth,)
         cost = 0
     for other in islice(identity.grants.values(), MOST_LIKE):
-        if other.reads or route.mcp is not None:
+        if other.reads or other.verifies or route.mcp is not None:
             continue
         if (other.limits, other.cost, other.costing) == (limits, cost, route.costing):
             limits, check, ask = other.limits, other.check, other.ask
@@ -47,6 +47,8 @@ def grant(policy: Policy, route: Route, identity: Identity) -> Grant:
         check, ask = _checks(record, limits, cost)
         if route.costing is not None or route.mcp is not None:
             check = None
+    if route.verification is not None:
+        check = None  # the signature comes first
     lines = next((other.identity for other in identity.grants.values()), None)
     return Grant(
         refusal=route_refusal(policy, route, record, identity.account),
@@ -61,6 +63,7 @@ def grant(policy: Policy, route: Route, identity: Identity) -> Grant:
         check=check,
         ask=ask,
         reads=route.mcp is not None,
+        verifies=route.verification is not None,
     )
 
 

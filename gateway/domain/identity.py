@@ -46,6 +46,7 @@ class Grant:
     ask:       the same at cost 0: it reports the counters and counts nothing
     leases:    one of the limits is a concurrency limit, so each request holds a lease
     candidates: the indices of limits that are the candidate of the limit before them
+    verifies:  its requests are webhooks, whose signatures are verified first
     reads:     its requests are MCP messages: what they count is read in their bodies
     tally:     where the last admitted request was counted
     identity:  the header lines that tell the upstream the key, account, plan and scopes
@@ -63,6 +64,7 @@ class Grant:
     check: Check | None = None
     ask: Check | None = None
     reads: bool = False
+    verifies: bool = False
     leases: bool = field(init=False)
     candidates: tuple[int, ...] = field(init=False)
     tally: Tally | None = field(init=False, default=None, repr=False)

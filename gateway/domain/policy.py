@@ -353,6 +353,8 @@ class Policy:
                 names.update(route.canary.headers)
             if route.mcp is not None:
                 names.update(MCP_FIELDS)
+            if route.verification is not None:
+                names.update(route.verification.headers)
         if self.cors or any(route.cors for route in self.routes.values()):
             names.update(CROSS_ORIGIN)
         for upstream in self.upstreams.values():

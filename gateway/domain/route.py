@@ -20,6 +20,7 @@ from gateway.domain.path_patterns import ANY, ONE, Pattern
 from gateway.domain.rewrites import Rewrite
 from gateway.domain.static_answer import StaticAnswer
 from gateway.domain.translation import Translation
+from gateway.domain.webhooks.signatures import Verification
 
 Auth = Literal["key", "none"]
 
@@ -56,6 +57,7 @@ class Route:
     maintenance: its requests are refused for now, by its own setting or the policy's
     canary:   which of its requests go to another upstream; None: none
     mcp:      it is in front of an MCP server, whose messages are read; None: it is not
+    verification: how the webhooks that it receives are verified; None: they are not
     """
 
     name: str
@@ -92,6 +94,7 @@ class Route:
     maintenance: Maintenance | None = None
     canary: Canary | None = None
     mcp: Mcp | None = None
+    verification: Verification | None = None
 
     @property
     def most_cost(self) -> int:

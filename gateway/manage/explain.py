@@ -215,6 +215,7 @@ def _rules(policy: Policy, found: Requested) -> dict[str, object]:
         **({"hosts": host_words(route)} if policy.hosts is not None else {}),
         **({} if (down := route.maintenance) is None else {"maintenance": maintenance_words(down)}),
         "access": access_words(route),
+        **({} if (by := route.verification) is None else {"signature": by.words}),
         "cost": cost_words(route),
         "limits": _limits(policy, route) or "none",
         **({} if route.mcp is None else {"tools": _tools(route.mcp)}),

@@ -321,6 +321,7 @@ def _route_settings(route: Route) -> dict[str, str]:
         "translate": "nothing" if route.translate is None else route.translate.words,
         "canary": "none" if route.canary is None else route.canary.words,
         "mcp": mcp_words(route.mcp),
+        "signature": "none" if route.verification is None else route.verification.words,
     }
 
 

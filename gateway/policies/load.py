@@ -42,6 +42,7 @@ from gateway.policies.limits import PlanEntry, read_plan
 from gateway.policies.maintenance import read_maintenance
 from gateway.policies.mcp import read_secrets
 from gateway.policies.routes import PathRules, RouteEntry, read_paths, read_route, with_defaults
+from gateway.policies.signatures import read_signature, with_signature
 from gateway.policies.tls import expiry_warnings, read_client_tls, read_tls
 from gateway.policies.tracing import read_tracing
 from gateway.policies.upstreams import read_upstream
@@ -55,7 +56,7 @@ TOP_LEVEL: Final = (
     *("environment", "trusted_proxies", "proxy_protocol", "ipv6_prefix", "on_store_failure"),
     *("store", "audit", "timeouts", "bounds", "tls", "failed_auth", "auth_verify", "headers"),
     *("paths", "admin_tls", "admin_proxy", "error_docs", "access", "cors", "access_log"),
-    *("maintenance", "error_pages", "tracing", "mcp_sessions"),
+    *("maintenance", "error_pages", "tracing", "mcp_sessions", "signatures"),
 )
 REQUIRED: Final = ("upstreams", "plans", "routes")
 
@@ -131,7 +132,11 @@ def _build(
     cors = setting(top, "cors", read_cors, None)
     maintenance = setting(top, "maintenance", read_maintenance, None)
     entries = _entries(top, "routes", "a route", partial(read_route, paths))
-    routes = [with_defaults(entry, cors, maintenance) for entry in entries.values()]
+    signatures = _entries(top, "signatures", "a signature", read_signature)
+    routes = [
+        with_signature(with_defaults(entry, cors, maintenance), signatures)
+        for entry in entries.values()
+    ]
     if upstreams:
         checks.check_upstreams(routes, upstreams)
     if routes:

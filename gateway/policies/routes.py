@@ -47,6 +47,7 @@ ROUTE: Final = (
     *("timeouts", "retries", "body", "access"),
     *("hosts", "strip_prefix", "rewrite", "translate"),
     *("cors", "request_headers", "response_headers", "respond", "maintenance", "mcp"),
+    "verify_signature",
 )
 MATCH_EXPECTED: Final = 'METHOD /path, in quotes: "GET /api/items/{id}"'
 PATHS: Final = ("case_sensitive", "encoded_slash")

@@ -39,6 +39,7 @@ from gateway.policies.schema_parts import (
 )
 from gateway.policies.schema_respond import maintenance_of
 from gateway.policies.schema_routes import route
+from gateway.policies.schema_signatures import signature
 from gateway.policies.schema_tls import client_tls, tls
 from gateway.policies.schema_tracing import tracing
 from gateway.policies.schema_upstreams import upstream
@@ -156,6 +157,10 @@ def schema() -> Schema:
                 "access_log": access_log(),
                 "tracing": tracing(),
                 "mcp_sessions": mcp_sessions(),
+                "signatures": {
+                    **named(signature(), "How webhooks that routes receive are verified, by name."),
+                    "minProperties": 1,
+                },
                 "upstreams": {
                     **named(upstream(), "The services that requests are forwarded to, by name."),
                     "minProperties": 1,

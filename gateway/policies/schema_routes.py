@@ -20,6 +20,7 @@ from gateway.policies.schema_limits import (
 from gateway.policies.schema_mcp import mcp_of_a_route
 from gateway.policies.schema_parts import Schema, choice, flag, list_of, object_of, text
 from gateway.policies.schema_respond import maintenance_of, respond_with
+from gateway.policies.schema_signatures import verify_signature
 
 
 def route() -> Schema:
@@ -119,6 +120,7 @@ def route() -> Schema:
             },
             "canary": canary(),
             "mcp": mcp_of_a_route(),
+            "verify_signature": verify_signature(),
         },
         required=["match"],
     )

@@ -35,9 +35,11 @@ from gateway.domain.mcp.discovery import is_discovery
 from gateway.domain.policy import Policy
 from gateway.domain.ports import KeyDirectory, LeaseLimiter
 from gateway.domain.route import Route
+from gateway.domain.webhooks.signatures import Unverified, Verification
 from gateway.errors import (
     ADDRESS_DENIED,
     BAD_HOST,
+    BODY_TOO_LARGE,
     COUNTED_BODY_TOO_LARGE,
     IP_NOT_ALLOWED,
     KEY_MALFORMED,
@@ -47,6 +49,7 @@ from gateway.errors import (
     NO_OAUTH,
     NOT_FOUND,
     NOT_JSON,
+    SIGNATURE_INVALID,
     STORE_UNAVAILABLE,
     Refusal,
 )
@@ -267,11 +270,37 @@ class Gate:
         self.limiter.decide(check, self._timed(request) if self.is_timed else request.decided)
 
     def _found_check(self, request: Request, granted: Grant) -> Check | None:
-        """The check for what the request says; None: its body is awaited."""
+        """The check for what the request says; None: its body is awaited, or it is refused."""
+        verification = request.route.verification
+        if (
+            verification is not None
+            and request.refusal is None
+            and not self._is_verified(request, verification)
+        ):
+            return None
         if granted.reads:
             return request.message_check(granted)
         cost = self._cost(request, granted)
         return None if cost is None else granted.check_for(request.subject, request.header, cost)
+
+    def _is_verified(self, request: Request, verification: Verification) -> bool:
+        """Is a webhook's signature right? If it is not, or cannot be, the request is refused."""
+        if request.is_taken_as_signed:
+            return True
+        try:
+            claim = verification.read(request.header, self.clock_us() / SECOND_US)
+            body = request.whole_body(verification.body_bytes, BODY_TOO_LARGE)
+            if body is None:
+                return False
+            if isinstance(body, Refusal):
+                request.refusal = body
+            else:
+                verification.check(claim, body)
+        except Unverified as error:
+            request.detail = str(error)
+            self._unidentified(request, SIGNATURE_INVALID)
+            return False
+        return True
 
     def _cost(self, request: Request, granted: Grant) -> int | None:
         """The cost of the request: 0 if it is refused, also for its cost; None: body awaited."""

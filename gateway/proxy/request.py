@@ -180,6 +180,11 @@ class Request(ABC):
         return ""
 
     @property
+    def is_taken_as_signed(self) -> bool:
+        """Its signature is not verified: it is none of a client."""
+        return False
+
+    @property
     def trace_id(self) -> bytes:
         """Of the trace that it is part of, in hexadecimal; b"": traces are off."""
         return b""

@@ -23,6 +23,7 @@ from tests.kit.certificates import make_certificate, write_pair
 
 #: What completes an example to a whole policy.
 REST: dict[str, Any] = {
+    "signatures": {"partner": {"secrets": "partner-secrets.txt"}},
     "upstreams": {name: {"servers": ["http://127.0.0.1:9000"]} for name in ("api", "beta")},
     "plans": {name: {"rate": "60/minute"} for name in ("free", "pro", "enterprise")},
     "routes": {
@@ -52,6 +53,8 @@ PAGES = {
     "pages/error.html": "{message}",
     "pages/error.json": '{"code": "{code}"}',
     "mcp-secrets.txt": "x" * 32,
+    "webhook-secrets.txt": "x" * 32,
+    "partner-secrets.txt": "x" * 32,
 }
 #: Certificates that examples name, with their keys.
 PAIRS = ("tls", "other")

@@ -105,7 +105,7 @@ def test_shipped_settings_are_the_defaults(tmp_path: Path) -> None:
     assert set(told) == set(TOP_LEVEL) - {
         *("upstreams", "plans", "routes", "tls", "admin_tls", "admin_proxy"),
         *("error_docs", "access", "cors", "maintenance", "error_pages", "tracing"),
-        "mcp_sessions",
+        *("mcp_sessions", "signatures"),
     }
     assert set(told["store"]) == set(STORE)
     assert set(told["timeouts"]) == set(TIMEOUTS)
@@ -130,6 +130,7 @@ def test_the_examples_hold(tmp_path: Path) -> None:
     (folder / "pages" / "error.html").touch()
     (folder / "pages" / "error.json").write_text("{}")
     (folder / "mcp-secrets.txt").write_text("x" * 32)
+    (folder / "webhook-secrets.txt").write_text("x" * 32)
     make_certificate(folder, ["gateway"], "client")
     policy = load(folder)
     assert policy.error_pages == ErrorPages(b"", b"{}")
