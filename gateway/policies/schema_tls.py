@@ -58,8 +58,9 @@ def tls(description: str) -> Schema:
         "curves": {
             **list_of(
                 text(CURVE, "A curve, as OpenSSL names it."),
-                "The curves of the key exchange. Several need Python 3.15 or newer.",
-                ["X25519"],
+                "The curves of the key exchange. Several need Python 3.15 or newer, "
+                "and X25519 a newer patch release than 3.11.2.",
+                ["prime256v1"],
             ),
             "minItems": 1,
         },

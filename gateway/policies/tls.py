@@ -204,13 +204,13 @@ def _read_ciphers(value: Value) -> str | None:
 
 
 def _read_curves(value: Value) -> tuple[str, ...] | None:
-    expected = "a list of curves such as [X25519]"
+    expected = "a list of curves such as [prime256v1]"
     items = value.items(expected)
     if items is None:
         return None
     if not items:
         value.add_fault(expected, "an empty list")
-    read = [item.matching(CURVE, "a curve such as X25519 or prime256v1") for item in items]
+    read = [item.matching(CURVE, "a curve such as prime256v1 or X25519") for item in items]
     curves = tuple(curve for curve in read if curve is not None)
     if len(curves) < len(items):
         return None
@@ -218,7 +218,7 @@ def _read_curves(value: Value) -> tuple[str, ...] | None:
         try:
             server_context(curves=(curve,))
         except (ssl.SSLError, ValueError):
-            item.add_fault("a curve that OpenSSL knows, such as X25519 or prime256v1")
+            item.add_fault("a curve that this Python and OpenSSL can set, such as prime256v1")
             return None
     try:
         server_context(curves=curves)

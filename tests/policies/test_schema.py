@@ -213,7 +213,7 @@ AGREED = {
     "tls: {certificate: a.pem, key: 3}": False,
     "tls: [{certificate: a.pem, key: a.key}, {certificate: a.pem, key: a.key}]": True,
     "tls: []": False,
-    "tls: {certificate: a.pem, key: a.key, min_version: '1.3', curves: [X25519]}": True,
+    "tls: {certificate: a.pem, key: a.key, min_version: '1.3', curves: [prime256v1]}": True,
     "tls: {certificate: a.pem, key: a.key, min_version: 1.2}": False,
     "tls: {certificate: a.pem, key: a.key, ciphers: ECDHE+AESGCM}": True,
     "tls: {certificate: a.pem, key: a.key, ciphers: ''}": False,
