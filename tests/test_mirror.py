@@ -78,6 +78,7 @@ TESTED_ELSEWHERE = {
     "policies/schema_canary.py": "policies/test_schema.py",
     "policies/schema_limits.py": "policies/test_schema.py",
     "policies/schema_mcp.py": "policies/test_schema.py",
+    "policies/secrets.py": "policies/test_signatures.py",
     "policies/schema_signatures.py": "policies/test_schema.py",
     "policies/schema_parts.py": "policies/test_schema.py",
     "policies/schema_respond.py": "policies/test_schema.py",

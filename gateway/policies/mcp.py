@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import partial
 from types import MappingProxyType
 from typing import Final
 
@@ -12,8 +13,8 @@ from gateway.domain.limits import MAX_AMOUNT
 from gateway.domain.mcp.settings import OTHERS, LimitedCalls, Mcp, Tool
 from gateway.domain.route import Route
 from gateway.policies.limits import read_rate_and_burst
-from gateway.policies.pages import read_content
-from gateway.policies.settings import read_permission, read_size, read_timeout
+from gateway.policies.secrets import read_secret_lines
+from gateway.policies.settings import read_permission, read_size_up_to, read_timeout
 from gateway.policies.values import Fields, Value, setting
 
 MCP: Final = ("max_body", "limited_calls", "keepalive", "tools", "list")
@@ -28,7 +29,6 @@ _OTHER_READINGS: Final = ("body", "json_rpc", "respond", "rewrite", "retries", "
 #: The shortest secret, and the most: one that seals, and one that was used before.
 LEAST_SECRET: Final = 32
 MOST_SECRETS: Final = 2
-_MOST_FILE_BYTES: Final = 4_096
 
 
 def read_mcp(given: Fields, route: Route) -> Mcp | None:
@@ -50,21 +50,15 @@ def read_mcp(given: Fields, route: Route) -> Mcp | None:
     if route.auth == "none" and any(one.permission for one in (*tools.values(), others)):
         entries["tools"].add_fault("no permission, as auth: none uses no key", "a permission")
     return Mcp(
-        body_bytes=setting(entries, "max_body", _read_body, default.body_bytes),
+        body_bytes=setting(
+            entries, "max_body", partial(read_size_up_to, MOST_BODY_BYTES), default.body_bytes
+        ),
         limited_calls=setting(entries, "limited_calls", _read_calls, default.limited_calls),
         keepalive_s=setting(entries, "keepalive", read_timeout, default.keepalive_s),
         tools=MappingProxyType({name: _of_route(tool, route) for name, tool in tools.items()}),
         others=others,
         is_filtered=setting(entries, "list", _read_list, default.is_filtered),
     )
-
-
-def _read_body(value: Value) -> int | None:
-    size = read_size(value)
-    if size is not None and size > MOST_BODY_BYTES:
-        value.add_fault(f"a size up to {MOST_BODY_BYTES // 1024**2}MiB")
-        return None
-    return size
 
 
 def _read_calls(value: Value) -> LimitedCalls | None:
@@ -132,13 +126,11 @@ def _of_route(tool: Tool, route: Route) -> Tool:
 def read_secrets(value: Value) -> tuple[bytes, ...] | None:
     """`mcp_sessions`: the file with the secrets, one in a line; the first one seals."""
     given = value.fields(("secrets",), required=("secrets",))
-    found = None if not given else read_content(given["secrets"], _MOST_FILE_BYTES)
-    if found is None or given is None:
+    if not given:
         return None
-    secrets = tuple(line.strip() for line in found[1].splitlines() if line.strip())
     expected = f"one or two lines of at least {LEAST_SECRET} characters each"
-    if not 1 <= len(secrets) <= MOST_SECRETS:
-        given["secrets"].add_fault(expected, f"{given['secrets'].found} with {len(secrets)} lines")
+    secrets = read_secret_lines(given["secrets"], MOST_SECRETS, expected)
+    if secrets is None:
         return None
     shortest = min(map(len, secrets))
     if shortest < LEAST_SECRET:

@@ -186,6 +186,15 @@ def read_size(value: Value) -> int | None:
     return size
 
 
+def read_size_up_to(most: int, value: Value) -> int | None:
+    """most: in bytes, whole MiB"""
+    size = read_size(value)
+    if size is not None and size > most:
+        value.add_fault(f"a size up to {most // 1024**2}MiB")
+        return None
+    return size
+
+
 def read_failed_auth(value: Value) -> Limit | None:
     return _read_rate(value, FAILED_AUTH)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Final
 
 from gateway.domain.webhooks.signatures import Form, Names, Verification
-from gateway.policies.pages import read_content
 from gateway.policies.routes import RouteEntry
-from gateway.policies.settings import read_size, read_timeout
+from gateway.policies.secrets import read_secret_lines
+from gateway.policies.settings import read_size_up_to, read_timeout
 from gateway.policies.values import Value, setting
 
 SIGNATURE: Final = ("secrets", "forms", "brand", "tolerance", "max_body")
@@ -18,7 +19,6 @@ BRAND: Final = r"[a-z][a-z0-9-]{0,31}"
 #: A secret that is shorter can be guessed; and the most: those of a sender that changes its own.
 LEAST_SECRET: Final = 16
 MOST_SECRETS: Final = 4
-_MOST_FILE_BYTES: Final = 4_096
 #: A body is kept whole until its signature is verified. With four secrets that takes 3 to 8 ms a
 #: MiB, in which the worker serves nobody else.
 MOST_BODY_BYTES: Final = 4 * 1024 * 1024
@@ -38,7 +38,9 @@ def read_signature(name: str, at: Value) -> Verification | None:
         forms=setting(given, "forms", _read_forms, default.forms),
         names=default.names if brand is None else Names.of_brand(brand),
         tolerance_s=setting(given, "tolerance", read_timeout, default.tolerance_s),
-        body_bytes=setting(given, "max_body", _read_body, default.body_bytes),
+        body_bytes=setting(
+            given, "max_body", partial(read_size_up_to, MOST_BODY_BYTES), default.body_bytes
+        ),
     )
 
 
@@ -63,13 +65,9 @@ def with_signature(entry: RouteEntry, signatures: Mapping[str, Verification]) ->
 
 def _read_secrets(value: Value) -> tuple[str, ...] | None:
     """The file with the secrets, one in a line."""
-    found = read_content(value, _MOST_FILE_BYTES)
-    if found is None:
-        return None
-    lines = [line.strip() for line in found[1].splitlines() if line.strip()]
     expected = f"one to {MOST_SECRETS} lines of at least {LEAST_SECRET} printable ASCII characters"
-    if not 1 <= len(lines) <= MOST_SECRETS:
-        value.add_fault(expected, f"{value.found} with {len(lines)} lines")
+    lines = read_secret_lines(value, MOST_SECRETS, expected)
+    if lines is None:
         return None
     for number, line in enumerate(lines, 1):
         if len(line) < LEAST_SECRET or not all(0x20 < byte < 0x7F for byte in line):
@@ -90,11 +88,3 @@ def _read_forms(value: Value) -> tuple[Form, ...] | None:
     if not items:
         value.add_fault("at least one form", "an empty list")
     return tuple(forms) or None
-
-
-def _read_body(value: Value) -> int | None:
-    size = read_size(value)
-    if size is not None and size > MOST_BODY_BYTES:
-        value.add_fault(f"a size up to {MOST_BODY_BYTES // 1024**2}MiB")
-        return None
-    return size

@@ -181,7 +181,7 @@ class Request(ABC):
 
     @property
     def is_taken_as_signed(self) -> bool:
-        """Its signature is not verified: it is none of a client."""
+        """Its signature is not verified: it is a request of a policy's test."""
         return False
 
     @property

@@ -107,22 +107,19 @@ class EditedStream(Stream):
         self._find_mark(data)
         done = []
         begin = 0
-        if not self._is_marked and (end := _last_end(self._kept, at)):
-            # None is edited, and there may be thousands.
-            done.append(bytes(self._kept[:end]))
-            begin = at = end
-        while (found := _EMPTY_LINE.search(self._kept, at)) is not None:
-            at = found.end()
-            if at == len(self._kept) and self._kept.endswith(b"\r"):
+        while self._is_marked and self._left >= 1:
+            found = _EMPTY_LINE.search(self._kept, at)
+            if found is None or (found.end() == len(self._kept) and self._kept.endswith(b"\r")):
                 break  # a LF may follow, which belongs to this end
+            at = found.end()
             done.append(self._edited(bytes(self._kept[begin:at])))
             begin = at
-            if self._left < 1 and (end := _last_end(self._kept, at)):
-                # No more may be edited for now.
-                done.append(rest := bytes(self._kept[begin:end]))
-                begin = at = end
-                if self._mark in rest:
-                    self._miss()
+        if end := _last_end(self._kept, at):
+            # None of these events is edited, and there may be thousands.
+            done.append(rest := bytes(self._kept[begin:end]))
+            begin = end
+            if self._is_marked and self._mark in rest:
+                self._miss()
         if begin:
             del self._kept[:begin]
             self._is_marked = self._mark in self._kept
@@ -152,9 +149,6 @@ class EditedStream(Stream):
 
     def _edited(self, event: bytes) -> bytes:
         if self._mark not in event:
-            return event
-        if self._left < 1:
-            self._miss()
             return event
         self._left -= 1
         lines = _LINE_END.split(event.removeprefix(_BOM))
