@@ -1,0 +1,119 @@
+"""Azure DevOps: https://learn.microsoft.com/azure/devops/service-hooks/events"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any, Final
+
+from gateway.domain.webhooks.kinds.forms import Person, Repository, pull_request, ticket
+from gateway.domain.webhooks.kinds.kind import (
+    UNKNOWN,
+    Captured,
+    Header,
+    Kind,
+    basic_secret,
+    check_any,
+    payload_id,
+)
+from gateway.domain.webhooks.payload import at, moment, number, text
+from gateway.domain.webhooks.signatures import Unverified
+
+_STATUS: Final = {"active": "open", "completed": "merged", "abandoned": "closed"}
+_CLOSED: Final = frozenset(("closed", "done", "removed", "resolved", "completed"))
+_TICKETS: Final = {
+    "workitem.created": "created",
+    "workitem.updated": "updated",
+    "workitem.deleted": "deleted",
+    "workitem.restored": "updated",
+}
+#: "Ann Lee <ann@example.com>", as older work items name people.
+_NAMED: Final = re.compile(r"([^<]*?) ?<([^<>]*)>").fullmatch
+
+
+def _verify(_body: bytes, header: Header, secrets: Sequence[str], _now_s: float) -> None:
+    """By the user and password, as the secret has them: USER:PASSWORD."""
+    sent = header("authorization")
+    if not sent:
+        raise Unverified("no signature: expected Authorization: Basic")
+    check_any(basic_secret(sent), secrets)
+
+
+def _normalize(_header: Header, payload: Any) -> Captured:
+    event = text(payload, "eventType")
+    if event.startswith("git.pullrequest."):
+        return _pull_request(event.removeprefix("git.pullrequest."), payload)
+    if event in _TICKETS:
+        return _work_item(_TICKETS[event], payload)
+    return UNKNOWN
+
+
+def _pull_request(event: str, payload: Any) -> Captured:
+    """The status decides: `updated` may be of one that was completed."""
+    its = at(payload, "resource")
+    status = _STATUS.get(text(its, "status"), "open")
+    action = {"merged": "merged", "closed": "closed"}.get(status)
+    if action is None:
+        action = "opened" if event == "created" else "updated"
+    repository, author = at(its, "repository"), at(its, "createdBy")
+    name = text(repository, "name")
+    data = pull_request(
+        its_id=text(its, "pullRequestId"),
+        number=number(its, "pullRequestId"),
+        title=text(its, "title"),
+        description=text(its, "description"),
+        status=status,
+        repository=Repository(
+            id=text(repository, "id"),
+            name=name,
+            full_name=f"{text(repository, 'project.name')}/{name}",
+        ),
+        author=_person(author),
+        url=text(its, "_links.web.href") or text(its, "url"),
+        created=at(its, "creationDate"),
+        updated=at(its, "closedDate") or at(payload, "createdDate"),
+    )
+    return Captured(f"pull_request.{action}", moment(at(payload, "createdDate")), data)
+
+
+def _work_item(action: str, payload: Any) -> Captured:
+    its = at(payload, "resource")
+    # An update has what changed, and the whole item in its revision.
+    fields = at(its, "revision.fields") or at(its, "fields")
+    # Their names have dots.
+    found = fields if isinstance(fields, dict) else {}
+    state = str(found.get("System.State") or "").lower()
+    status = "closed" if state in _CLOSED else "open" if state in {"", "new"} else "in_progress"
+    if action == "updated" and status == "closed":
+        action = "closed"
+    its_id = text(its, "workItemId", "id")
+    data = ticket(
+        its_id=its_id,
+        key=its_id,
+        title=_text(found, "System.Title"),
+        description=_text(found, "System.Description"),
+        status=status,
+        priority=_text(found, "Microsoft.VSTS.Common.Priority"),
+        reporter=_person(found.get("System.CreatedBy")),
+        assignee=_person(found.get("System.AssignedTo")),
+        url=text(its, "_links.html.href") or text(its, "url"),
+        created=found.get("System.CreatedDate"),
+        updated=found.get("System.ChangedDate"),
+    )
+    return Captured(f"ticket.{action}", moment(at(payload, "createdDate")), data)
+
+
+def _text(fields: dict[str, Any], name: str) -> str:
+    return text({"it": fields.get(name)}, "it")
+
+
+def _person(its: Any) -> Person:
+    if isinstance(its, str):
+        named = _NAMED(its)
+        email = its if named is None else named[2]
+        return Person(id="", username=its if named is None else named[1], email=email)
+    unique = text(its, "uniqueName")
+    return Person(id=text(its, "id"), username=unique, email=unique if "@" in unique else "")
+
+
+AZURE_DEVOPS: Final = Kind("azure-devops", _verify, payload_id("id"), _normalize)

@@ -1,0 +1,123 @@
+"""GitHub: https://docs.github.com/en/webhooks/webhook-events-and-payloads"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from gateway.domain.webhooks.kinds.forms import Person, Repository, package, pull_request, ticket
+from gateway.domain.webhooks.kinds.kind import UNKNOWN, Captured, Header, Kind, by_mac, header_id
+from gateway.domain.webhooks.payload import at, moment, number, text
+
+#: By its action. One that is closed may have been merged.
+_PULL_REQUESTS: Final = {
+    "opened": "opened",
+    "reopened": "reopened",
+    "closed": "closed",
+    **dict.fromkeys(
+        (
+            "edited",
+            "synchronize",
+            "synchronized",
+            "ready_for_review",
+            "converted_to_draft",
+            "labeled",
+        )
+        + ("unlabeled", "assigned", "unassigned", "review_requested", "review_request_removed")
+        + ("milestoned", "demilestoned", "locked", "unlocked", "auto_merge_enabled")
+        + ("auto_merge_disabled", "enqueued", "dequeued"),
+        "updated",
+    ),
+}
+_ISSUES: Final = {
+    "opened": "created",
+    "closed": "closed",
+    "deleted": "deleted",
+    **dict.fromkeys(
+        ("edited", "reopened", "labeled", "unlabeled", "assigned", "unassigned", "milestoned")
+        + ("demilestoned", "transferred", "pinned", "unpinned", "locked", "unlocked", "typed"),
+        "updated",
+    ),
+}
+_PACKAGES: Final = {"published": "published", "updated": "published"}
+
+
+def normalize(header: Header, payload: Any) -> Captured:
+    action = text(payload, "action")
+    match header("x-github-event"):
+        case "pull_request" if action in _PULL_REQUESTS:
+            return _pull_request(_PULL_REQUESTS[action], payload)
+        case "issues" if action in _ISSUES:
+            return _issue(_ISSUES[action], payload)
+        case "package" | "registry_package" as event if action in _PACKAGES:
+            return _package(_PACKAGES[action], at(payload, event) or {}, payload)
+        case _:
+            return UNKNOWN
+
+
+def _pull_request(action: str, payload: Any) -> Captured:
+    its = at(payload, "pull_request")
+    status = "open" if text(its, "state") == "open" else "closed"
+    if status == "closed" and at(its, "merged") is True:
+        status = "merged"
+        action = "merged" if action == "closed" else action
+    repository = at(payload, "repository")
+    data = pull_request(
+        its_id=text(its, "id"),
+        number=number(its, "number"),
+        title=text(its, "title"),
+        description=text(its, "body"),
+        status=status,
+        repository=Repository(
+            id=text(repository, "id"),
+            name=text(repository, "name"),
+            full_name=text(repository, "full_name"),
+        ),
+        author=_person(at(its, "user")),
+        url=text(its, "html_url"),
+        created=at(its, "created_at"),
+        updated=at(its, "updated_at"),
+    )
+    return Captured(f"pull_request.{action}", data["updated_at"], data)
+
+
+def _issue(action: str, payload: Any) -> Captured:
+    its = at(payload, "issue")
+    data = ticket(
+        its_id=text(its, "id"),
+        key=f"{text(payload, 'repository.full_name')}#{text(its, 'number')}",
+        title=text(its, "title"),
+        description=text(its, "body"),
+        status="open" if text(its, "state") == "open" else "closed",
+        reporter=_person(at(its, "user")),
+        assignee=_person(at(its, "assignee")),
+        url=text(its, "html_url"),
+        created=at(its, "created_at"),
+        updated=at(its, "updated_at"),
+    )
+    return Captured(f"ticket.{action}", data["updated_at"], data)
+
+
+def _package(action: str, its: Any, payload: Any) -> Captured:
+    version = at(its, "package_version")
+    data = package(
+        its_id=text(its, "id"),
+        name=text(its, "name"),
+        kind=text(its, "package_type", "ecosystem"),
+        version=text(version, "version", "name"),
+        digest="",
+        repository=text(payload, "repository.full_name"),
+        url=text(version, "package_url", "html_url") or text(its, "html_url"),
+    )
+    return Captured(f"package.{action}", moment(at(its, "updated_at")), data)
+
+
+def _person(its: Any) -> Person:
+    return Person(id=text(its, "id"), username=text(its, "login"), email=text(its, "email"))
+
+
+GITHUB: Final = Kind(
+    "github",
+    by_mac("x-hub-signature-256", "sha256="),
+    header_id("x-github-delivery"),
+    normalize,
+)

@@ -1,0 +1,114 @@
+"""GitLab: https://docs.gitlab.com/user/project/integrations/webhook_events/"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from gateway.domain.webhooks.kinds.forms import NOBODY, Person, Repository, pull_request, ticket
+from gateway.domain.webhooks.kinds.kind import (
+    UNKNOWN,
+    Captured,
+    Header,
+    Kind,
+    by_token,
+    header_id,
+)
+from gateway.domain.webhooks.payload import at, number, text
+from gateway.domain.webhooks.signatures import STANDARD_HEADERS, verify
+
+_ACTIONS: Final = {
+    "open": "opened",
+    "reopen": "reopened",
+    "close": "closed",
+    "merge": "merged",
+    **dict.fromkeys(("update", "approved", "unapproved", "approval", "unapproval"), "updated"),
+}
+_TICKETS: Final = {"open": "created", "close": "closed", "update": "updated", "reopen": "updated"}
+_STATUS: Final = {"opened": "open", "locked": "open", "closed": "closed", "merged": "merged"}
+
+_by_token: Final = by_token("x-gitlab-token")
+
+
+def _verify(body: bytes, header: Header, secrets: Sequence[str], now_s: float) -> None:
+    """By Standard Webhooks where it is signed so, else by the token."""
+    if header("webhook-signature"):
+        found = {name: value for name in STANDARD_HEADERS if (value := header(name))}
+        verify(body, found, secrets, now_s=now_s, forms=("standard",))
+    else:
+        _by_token(body, header, secrets, now_s)
+
+
+def _normalize(_header: Header, payload: Any) -> Captured:
+    its = at(payload, "object_attributes")
+    action = text(its, "action")
+    match text(payload, "object_kind"):
+        case "merge_request" if action in _ACTIONS:
+            return _merge_request(_ACTIONS[action], its, payload)
+        case "issue" | "work_item" if action in _TICKETS:
+            return _issue(_TICKETS[action], its, payload)
+        case _:
+            return UNKNOWN
+
+
+def _merge_request(action: str, its: Any, payload: Any) -> Captured:
+    project = at(payload, "project")
+    data = pull_request(
+        its_id=text(its, "id"),
+        number=number(its, "iid"),
+        title=text(its, "title"),
+        description=text(its, "description"),
+        status=_STATUS.get(text(its, "state"), "open"),
+        repository=Repository(
+            id=text(project, "id"),
+            name=text(project, "name"),
+            full_name=text(project, "path_with_namespace"),
+        ),
+        author=_author(its, payload),
+        url=text(its, "url"),
+        created=at(its, "created_at"),
+        updated=at(its, "updated_at"),
+    )
+    return Captured(f"pull_request.{action}", data["updated_at"], data)
+
+
+def _issue(action: str, its: Any, payload: Any) -> Captured:
+    assignees = at(payload, "assignees")
+    data = ticket(
+        its_id=text(its, "id"),
+        key=f"{text(payload, 'project.path_with_namespace')}#{text(its, 'iid')}",
+        title=text(its, "title"),
+        description=text(its, "description"),
+        status="closed" if text(its, "state") == "closed" else "open",
+        priority=text(its, "severity"),
+        reporter=_author(its, payload),
+        assignee=_person(assignees[0]) if isinstance(assignees, list) and assignees else NOBODY,
+        url=text(its, "url"),
+        created=at(its, "created_at"),
+        updated=at(its, "updated_at"),
+    )
+    return Captured(f"ticket.{action}", data["updated_at"], data)
+
+
+def _author(its: Any, payload: Any) -> Person:
+    """`user` is who did it: the author only if the ids agree. Of any other only the id is there."""
+    author_id = text(its, "author_id")
+    actor = at(payload, "user")
+    if author_id and author_id == text(actor, "id"):
+        return _person(actor)
+    return Person(id=author_id, username="", email="")
+
+
+def _person(its: Any) -> Person:
+    email = text(its, "email")
+    # GitLab writes this for those who hide theirs.
+    hidden = email == "[REDACTED]"
+    return Person(id=text(its, "id"), username=text(its, "username"), email="" if hidden else email)
+
+
+GITLAB: Final = Kind(
+    "gitlab",
+    _verify,
+    header_id("webhook-id", "idempotency-key", "x-gitlab-event-uuid"),
+    _normalize,
+)

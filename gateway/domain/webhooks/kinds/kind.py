@@ -1,0 +1,111 @@
+"""What a kind of provider is: how its webhooks are verified, named, and brought into one form."""
+
+from __future__ import annotations
+
+import hmac
+from base64 import b64decode, b64encode
+from binascii import Error as Base64Error
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gateway.domain.webhooks.payload import text
+from gateway.domain.webhooks.signatures import Unverified
+
+#: The value of a header by its lower-case name; "": there is none.
+Header = Callable[[str], str]
+#: (body, header, secrets, now in seconds); raises Unverified.
+Verify = Callable[[bytes, Header, Sequence[str], float], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Captured:
+    """One event of a provider in the service's form.
+
+    type:    "pull_request.merged"; "": no table knows what it is
+    created: by the provider, as `payload.moment` writes it; "": it does not say
+    """
+
+    type: str
+    created: str = ""
+    data: dict[str, Any] = field(default_factory=dict)
+
+
+#: An event that is not passed on: it is of a kind that no table knows.
+UNKNOWN: Final = Captured("")
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """A kind of provider.
+
+    name:        as in events: "github"
+    delivery_id: (header, payload) how the provider names this webhook, so that one that is sent
+                 again is the same event; "": it does not
+    normalize:   (header, payload)
+    """
+
+    name: str
+    verify: Verify
+    delivery_id: Callable[[Header, Any], str]
+    normalize: Callable[[Header, Any], Captured]
+
+
+def by_mac(
+    header_name: str, prefix: str = ""
+) -> Callable[[bytes, Header, Sequence[str], float], None]:
+    """Verifies an HMAC-SHA-256 of the body, in hex after this prefix."""
+
+    def verify(body: bytes, header: Header, secrets: Sequence[str], _now_s: float) -> None:
+        sent = header(header_name)
+        if not sent:
+            raise Unverified(f"no signature: expected {header_name}")
+        macs = [hmac.digest(secret.encode(), body, "sha256").hex() for secret in secrets]
+        check_any(sent.removeprefix(prefix).lower() if sent.startswith(prefix) else "", macs)
+
+    return verify
+
+
+def by_token(header_name: str) -> Verify:
+    """Verifies a header that is the secret itself."""
+
+    def verify(_body: bytes, header: Header, secrets: Sequence[str], _now_s: float) -> None:
+        sent = header(header_name)
+        if not sent:
+            raise Unverified(f"no signature: expected {header_name}")
+        check_any(sent, secrets)
+
+    return verify
+
+
+def check_any(sent: str, expected: Sequence[str]) -> None:
+    """Raises Unverified unless one of these was sent. All are compared, in constant time."""
+    given = sent.encode()
+    fits = [hmac.compare_digest(given, each.encode()) for each in expected]
+    if not any(fits):
+        raise Unverified("the signature does not fit the body and the secret")
+
+
+def basic_secret(value: str) -> str:
+    """USER:PASSWORD of an Authorization header; "": it has none."""
+    scheme, _, rest = value.partition(" ")
+    if scheme.lower() != "basic":
+        return ""
+    try:
+        return b64decode(rest.strip(), validate=True).decode()
+    except (Base64Error, ValueError):
+        return ""
+
+
+def in_base64(mac: bytes) -> str:
+    return b64encode(mac).decode("ascii")
+
+
+def header_id(*names: str) -> Callable[[Header, Any], str]:
+    """The delivery id in the first of these headers that is there."""
+    return lambda header, _payload: next(filter(None, map(header, names)), "")
+
+
+def payload_id(path: str) -> Callable[[Header, Any], str]:
+    """The delivery id at these keys of the body."""
+    return lambda _header, payload: text(payload, path)

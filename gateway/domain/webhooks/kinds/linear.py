@@ -1,0 +1,72 @@
+"""Linear: https://linear.app/developers/webhooks"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import Any, Final
+
+from gateway.domain.webhooks.kinds.forms import Person, ticket
+from gateway.domain.webhooks.kinds.kind import UNKNOWN, Captured, Header, Kind, by_mac, header_id
+from gateway.domain.webhooks.payload import at, moment, number, text
+from gateway.domain.webhooks.signatures import TOLERANCE_S, Unverified
+
+_STATUS: Final = {
+    **dict.fromkeys(("triage", "backlog", "unstarted"), "open"),
+    "started": "in_progress",
+    **dict.fromkeys(("completed", "canceled", "duplicate"), "closed"),
+}
+_ACTIONS: Final = {"create": "created", "update": "updated", "remove": "deleted"}
+_PRIORITIES: Final = ("", "urgent", "high", "medium", "low")
+
+_by_mac: Final = by_mac("linear-signature")
+
+
+def _verify(body: bytes, header: Header, secrets: Sequence[str], now_s: float) -> None:
+    """The signature first: only then the time in the body is the sender's."""
+    _by_mac(body, header, secrets, now_s)
+    try:
+        sent_s = number(json.loads(body), "webhookTimestamp") / 1000
+    except (ValueError, RecursionError):
+        raise Unverified("the body is not valid JSON") from None
+    if abs(now_s - sent_s) > TOLERANCE_S:
+        raise Unverified(
+            f"webhookTimestamp is {abs(now_s - sent_s):.0f} s from now, and {TOLERANCE_S} s are "
+            "tolerated"
+        )
+
+
+def _normalize(_header: Header, payload: Any) -> Captured:
+    action = _ACTIONS.get(text(payload, "action"))
+    if action is None or text(payload, "type") != "Issue":
+        return UNKNOWN
+    its = at(payload, "data")
+    status = _STATUS.get(text(its, "state.type"), "open")
+    changed = at(payload, "updatedFrom")
+    has_moved = isinstance(changed, dict) and "stateId" in changed
+    if action == "updated" and status == "closed" and has_moved:
+        action = "closed"
+    priority = number(its, "priority")
+    data = ticket(
+        its_id=text(its, "id"),
+        key=text(its, "identifier"),
+        title=text(its, "title"),
+        description=text(its, "description"),
+        status=status,
+        priority=_PRIORITIES[priority] if 0 <= priority < len(_PRIORITIES) else "",
+        reporter=_person(at(its, "creator"), text(its, "creatorId")),
+        assignee=_person(at(its, "assignee"), text(its, "assigneeId")),
+        url=text(payload, "url"),
+        created=at(its, "createdAt"),
+        updated=at(its, "updatedAt"),
+    )
+    return Captured(f"ticket.{action}", moment(at(payload, "createdAt")), data)
+
+
+def _person(its: Any, its_id: str) -> Person:
+    return Person(
+        id=text(its, "id") or its_id, username=text(its, "name"), email=text(its, "email")
+    )
+
+
+LINEAR: Final = Kind("linear", _verify, header_id("linear-delivery"), _normalize)

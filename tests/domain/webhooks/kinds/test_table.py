@@ -1,0 +1,79 @@
+"""What holds for each kind of provider."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gateway.domain.webhooks.event_types import is_type
+from gateway.domain.webhooks.kinds.table import KINDS
+from gateway.domain.webhooks.signatures import Unverified
+
+EVENTS = {
+    "x-github-event": "pull_request",
+    "x-gitea-event": "issues",
+    "x-event-key": "pr:opened",
+}
+PAYLOADS: list[dict[str, Any]] = [
+    {"action": "opened"},
+    {"action": "published"},
+    {"object_kind": "merge_request", "object_attributes": {"action": "open"}},
+    {"object_kind": "issue", "object_attributes": {"action": "close"}, "assignees": [None]},
+    {"eventType": "git.pullrequest.updated"},
+    {"eventType": "workitem.updated", "resource": {"fields": {"System.AssignedTo": "a <b>"}}},
+    {"webhookEvent": "jira:issue_updated", "changelog": {"items": [None]}},
+    {"type": "Issue", "action": "update", "data": {"priority": 99}, "updatedFrom": []},
+    {"type": "zen:event-type:ticket.created"},
+    {"event": {"event_type": "incident.triggered"}},
+    {"type": "PUSH_ARTIFACT", "event_data": {"resources": [None]}},
+    {"type": "a.b", "data": {}},
+]
+JUNK = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
+    ),
+)
+
+
+def test_the_names() -> None:
+    """Eleven, by the name that events have."""
+    assert sorted(KINDS) == [
+        *("azure-devops", "bitbucket", "generic", "gitea", "github", "gitlab"),
+        *("harbor", "jira", "linear", "pagerduty", "zendesk"),
+    ]
+
+
+@pytest.mark.parametrize("name", KINDS)
+@given(st.sampled_from(PAYLOADS), JUNK, st.sampled_from(["", *EVENTS.values(), "package"]))
+def test_nothing_raises(name: str, payload: dict[str, Any], junk: Any, event: str) -> None:
+    """Whatever a provider sends: a type of the service or none, and data that is JSON."""
+    kind = KINDS[name]
+
+    def header(asked: str) -> str:
+        return event if asked in EVENTS else ""
+
+    for found in (payload, {**payload, "issue": junk, "data": junk, "resource": junk}, junk):
+        captured = kind.normalize(header, found)
+        assert not captured.type or is_type(captured.type)
+        assert isinstance(kind.delivery_id(header, found), str)
+        json.dumps(captured.data)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_without_a_signature(name: str) -> None:
+    """Each refuses what is not signed, and names the header that it expects."""
+    with pytest.raises(Unverified, match="expected"):
+        KINDS[name].verify(b"{}", lambda _: "", ["s" * 20], 0.0)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_a_wrong_signature(name: str) -> None:
+    """Each refuses it, whatever its form is."""
+    for value in ("x", "sha256=00", "v1=00", "Basic eA==", "\xff", "v1=" + "0" * 64):
+        with pytest.raises(Unverified):
+            KINDS[name].verify(b"{}", lambda _, value=value: value, ["s" * 20], 0.0)  # type: ignore[misc]
