@@ -1,0 +1,89 @@
+-- Leases deliveries that are due, to one courier.
+--
+-- KEYS: any name in the shard
+-- ARGV: a token of this claim, how many at most, how many of them from watches that are not good, the
+--       length of a lease in us, the most of a watch in flight, the most of a watch in one visit
+-- Returns the us until something is due, or -1; the leases that were lost; and for each delivery its
+-- id, its watch as JSON, the integration, the body, the attempts so far, and when it was accepted.
+
+local token, most, others = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
+local lease, cap, visit = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+local leases = shard .. 'leases'
+local claimed, lost = {}, 0
+
+-- What a courier has not finished in time waits again, at once.
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', string.format('%.0f', now),
+    'LIMIT', 0, 100)) do
+  local _, watch = of_delivery(id)
+  redis.call('ZREM', leases, id)
+  if watch and redis.call('EXISTS', shard .. 'delivery:' .. id) == 1 then
+    lost = lost + 1
+    redis.call('HDEL', shard .. 'delivery:' .. id, 'token')
+    redis.call('HSET', shard .. 'delivery:' .. id, 'state', 'queued')
+    redis.call('HINCRBY', shard .. 'health:' .. watch, 'held', -1)
+    redis.call('ZADD', shard .. 'queue:' .. watch, string.format('%.0f', now), id)
+    set_turn(watch, cap)
+  end
+end
+
+local function cancel(id, event)
+  set_state(id, 'cancelled', 'the watch was deleted')
+  settle(event)
+end
+
+local function take(watch, number)
+  local queue = shard .. 'queue:' .. watch
+  local count = 0
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', queue, '-inf', string.format('%.0f', now),
+      'LIMIT', 0, number)) do
+    redis.call('ZREM', queue, id)
+    local event = of_delivery(id)
+    local its = redis.call('HMGET', shard .. 'event:' .. event, 'integration', 'body')
+    local made = redis.call('HMGET', shard .. 'delivery:' .. id, 'attempts', 'at')
+    if its[1] and made[1] then
+      local record = redis.call('HGET', shard .. 'watches:' .. its[1], watch)
+      if record then
+        redis.call('HSET', shard .. 'delivery:' .. id, 'state', 'leased', 'token', token)
+        redis.call('ZADD', leases, string.format('%.0f', now + lease), id)
+        redis.call('HINCRBY', shard .. 'health:' .. watch, 'held', 1)
+        claimed[#claimed + 1] = {id, record, its[1], its[2], made[1], made[2]}
+        count = count + 1
+      else
+        cancel(id, event)
+      end
+    end
+  end
+  return count
+end
+
+-- Watches in the order of their turn; each gets a few, and then goes behind the others.
+local function visit_all(turns, number)
+  local left = number
+  while left > 0 do
+    local due = redis.call('ZRANGEBYSCORE', turns, '-inf', string.format('%.0f', now),
+      'LIMIT', 0, left)
+    if #due == 0 then break end
+    local before = left
+    for _, watch in ipairs(due) do
+      if left == 0 then break end
+      redis.call('ZREM', turns, watch)
+      left = left - take(watch, math.min(left, visit, room(health_of(watch), cap)))
+      set_turn(watch, cap)
+    end
+    if left == before then break end
+  end
+  return number - left
+end
+
+local taken = visit_all(shard .. 'turns:good', most)
+visit_all(shard .. 'turns:other', math.min(most - taken, others))
+
+local wait = -1
+for _, turns in ipairs({'turns:good', 'turns:other'}) do
+  local first = redis.call('ZRANGE', shard .. turns, 0, 0, 'WITHSCORES')
+  if first[2] then
+    local its = math.max(0, tonumber(first[2]) - now)
+    if wait < 0 or its < wait then wait = its end
+  end
+end
+return {wait, lost, claimed}

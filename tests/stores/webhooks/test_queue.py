@@ -1,0 +1,444 @@
+"""Deliveries in Redis: who gets what when, by the scripts on a real server."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gateway.stores.redis.address import parse_url
+from gateway.stores.redis.clients import redis_client
+from gateway.stores.webhooks.queue import (
+    CAP,
+    FAILURES,
+    SHARDS,
+    VISIT,
+    Attempt,
+    BudgetSpent,
+    Claim,
+    Claimed,
+    DeliveryQueue,
+    shard_of,
+    tag_of,
+)
+from tests.kit.redis_server import RedisServer
+
+TAG = tag_of(3)
+BODY = b'{"id":"evt"}'
+SECOND = 1_000_000
+
+
+def attempt(status: int = 200, ms: int = 5) -> Attempt:
+    return Attempt(1, ms, status, "ok")
+
+
+class Shard:
+    """The queue of a shard, and a second look at what it keeps."""
+
+    def __init__(self, client: Any, budget: int = 1_000_000) -> None:
+        self.client = client
+        self.queue = DeliveryQueue(client.execute_command, 3, budget)
+        self.claims = 0
+
+    async def watch(self, name: str, *events: str, integration: str = "int") -> None:
+        record = json.dumps({"url": "https://x", "events": events or ["a.*"]})
+        await self.client.hset(f"{TAG}watches:{integration}", name, record)
+
+    async def accept(self, event: str, event_type: str = "a.b", body: bytes = BODY) -> int:
+        return await self.queue.accept("int", event, event_type, body)
+
+    async def claim(self, most: int = 100, others: int = 100) -> Claim:
+        self.claims += 1
+        return await self.queue.claim(f"claim-{self.claims}", most, others)
+
+    async def take(self, most: int = 100, others: int = 100) -> list[Claimed]:
+        return list((await self.claim(most, others)).deliveries)
+
+    async def prove(self, *watches: str) -> None:
+        """Each of these watches has had a success."""
+        for watch in watches:
+            await self.client.hset(f"{TAG}health:{watch}", mapping={"proven": 1, "ms": 5})
+
+    async def fail(self, delivery: Claimed, **more: Any) -> bool:
+        given = {"wait_s": 0.0, "probe_s": 5.0, **more}
+        return await self.queue.finish(delivery, "waiting", attempt(500), **given)
+
+    async def deliver(self, delivery: Claimed, ms: int = 5) -> bool:
+        return await self.queue.finish(delivery, "delivered", attempt(ms=ms))
+
+    async def state(self, delivery: str) -> str:
+        found = await self.client.hget(f"{TAG}delivery:{delivery}", "state")
+        return "" if found is None else found.decode()
+
+    async def health(self, watch: str) -> dict[str, str]:
+        found = await self.client.hgetall(f"{TAG}health:{watch}")
+        return {name.decode(): value.decode() for name, value in found.items()}
+
+    async def end_leases(self) -> None:
+        for id in await self.client.zrange(f"{TAG}leases", 0, -1):
+            await self.client.zadd(f"{TAG}leases", {id: 1})
+
+
+@pytest.fixture
+def shard(store_client: Any) -> Shard:
+    return Shard(store_client)
+
+
+def test_shards() -> None:
+    """An integration is always in the same one, and all are used."""
+    assert {shard_of(f"int_{number}") for number in range(1_000)} == set(range(SHARDS))
+    assert shard_of("int_1") == shard_of("int_1")
+
+
+async def test_an_event_reaches_the_watches_that_take_it(shard: Shard) -> None:
+    """By segment of its type; with the bytes that were accepted."""
+    await shard.watch("all", "pull_request.*")
+    await shard.watch("one", "pull_request.merged", "ticket.created")
+    await shard.watch("other", "pull_request_review.*", "pull_request.closed")
+    assert await shard.accept("evt", "pull_request.merged") == 2
+    claim = await shard.claim()
+    assert sorted(each.id for each in claim.deliveries) == ["evt:all:0", "evt:one:0"]
+    found = next(each for each in claim.deliveries if each.id == "evt:all:0")
+    assert isinstance(found, Claimed)
+    assert json.loads(found.watch)["events"] == ["pull_request.*"]
+    assert (found.integration, found.body, found.attempts) == ("int", BODY, 0)
+    assert found.at_us > 1_700_000_000 * SECOND
+    assert (claim.wait_s, claim.lost) == (None, 0)
+
+
+async def test_an_event_without_watches(shard: Shard) -> None:
+    """It is kept, and over at once."""
+    assert await shard.accept("evt") == 0
+    assert await shard.client.zrange(f"{TAG}finished", 0, -1) == [b"evt"]
+    assert await shard.take() == []
+
+
+async def test_a_known_event(shard: Shard) -> None:
+    """What the provider sends again is not delivered again, also after it is over and gone."""
+    await shard.watch("w")
+    assert await shard.accept("evt") == 1
+    assert await shard.accept("evt") == 0
+    await shard.deliver((await shard.take())[0])
+    await shard.client.delete(f"{TAG}event:evt")
+    assert await shard.accept("evt") == 0
+    assert await shard.take() == []
+
+
+async def test_what_is_leased_is_no_one_elses(shard: Shard) -> None:
+    """Until it is finished: delivered once, it is over."""
+    await shard.watch("w")
+    await shard.accept("evt")
+    (delivery,) = await shard.take()
+    assert await shard.take() == []
+    assert await shard.state(delivery.id) == "leased"
+    assert not await shard.deliver(replace(delivery, token="other"))
+    assert await shard.deliver(delivery)
+    assert not await shard.deliver(delivery)
+    assert await shard.state(delivery.id) == "delivered"
+    assert await shard.client.zrange(f"{TAG}finished", 0, -1) == [b"evt"]
+    assert (await shard.health("w"))["held"] == "0"
+
+
+async def test_a_lease_that_ends(shard: Shard) -> None:
+    """The next claim gets it; what the first one says later changes nothing."""
+    await shard.watch("w")
+    await shard.accept("evt")
+    (first,) = await shard.take()
+    assert await shard.queue.renew([first]) == frozenset()
+    assert await shard.queue.renew([replace(first, token="other")]) == {first.id}
+    await shard.end_leases()
+    claim = await shard.claim()
+    (second,) = claim.deliveries
+    assert (second.id, claim.lost) == (first.id, 1)
+    assert await shard.queue.renew([first, second]) == {first.id}
+    assert not await shard.deliver(first)
+    assert (await shard.health("w"))["held"] == "1"
+    assert await shard.deliver(second)
+
+
+async def test_a_failed_attempt(shard: Shard) -> None:
+    """It is tried again when its wait is over; all attempts are kept."""
+    await shard.watch("w")
+    await shard.accept("evt")
+    (delivery,) = await shard.take()
+    await shard.fail(delivery, wait_s=300.0)
+    claim = await shard.claim()
+    assert claim.deliveries == ()
+    assert claim.wait_s is not None
+    assert 290 < claim.wait_s <= 300
+    assert await shard.state(delivery.id) == "waiting"
+    await shard.client.zadd(f"{TAG}queue:w", {delivery.id: 1})
+    await shard.client.zadd(f"{TAG}turns:other", {"w": 1})
+    (again,) = (await shard.claim()).deliveries
+    assert (again.id, again.attempts) == (delivery.id, 1)
+    await shard.queue.finish(again, "dead", attempt(410), reason="gone")
+    kept = await shard.client.hgetall(f"{TAG}delivery:{delivery.id}")
+    assert (kept[b"state"], kept[b"reason"], kept[b"attempts"]) == (b"dead", b"gone", b"2")
+    assert [json.loads(line)[2] for line in kept[b"log"].split(b"\n")] == [500, 410]
+    assert await shard.client.zrange(f"{TAG}dead", 0, -1) == [delivery.id.encode()]
+    assert await shard.client.zrange(f"{TAG}finished", 0, -1) == [b"evt"]
+
+
+async def test_one_watch_does_not_take_all_slots(shard: Shard) -> None:
+    """Each visit takes a few, in turn; at most CAP are in flight."""
+    for watch in ("busy", "quiet"):
+        await shard.watch(watch, f"{watch}.*")
+    for number in range(20):
+        await shard.accept(f"b{number}", "busy.x")
+    await shard.accept("q", "quiet.x")
+    first = await shard.take(VISIT + 1)
+    assert sum(each.id.startswith("b") for each in first) == VISIT
+    assert "q:quiet:0" in [each.id for each in first]
+    assert len(await shard.take()) == CAP - VISIT
+    assert await shard.take() == []
+    await shard.deliver(first[0])
+    assert len(await shard.take()) == 1
+
+
+async def test_good_watches_come_first(shard: Shard) -> None:
+    """Others get what is left to them, whether the good ones wait or not."""
+    for watch in ("good", "new", "slow", "failing"):
+        await shard.watch(watch)
+    await shard.prove("good", "slow", "failing")
+    await shard.client.hset(f"{TAG}health:slow", "ms", 1_001)
+    await shard.client.hset(f"{TAG}health:failing", "failures", 1)
+    for number in range(4):
+        await shard.accept(f"e{number}")
+    taken = [each.id.split(":")[1] for each in await shard.take(6, others=2)]
+    assert taken.count("good") == 4
+    assert len(taken) == 6
+    assert await shard.take(6, others=0) == []
+    assert len(await shard.take(6, others=3)) == 3
+
+
+async def test_a_breaker(shard: Shard) -> None:
+    """It opens after some failures in a row; then one probe at a time, and the rest waits."""
+    await shard.watch("w")
+    for number in range(CAP + 4):
+        await shard.accept(f"e{number}")
+    first = await shard.take()
+    assert len(first) == CAP
+    for delivery in first:
+        assert await shard.fail(delivery, wait_s=300.0)
+    health = await shard.health("w")
+    assert (health["failures"], health["openings"]) == (str(CAP), "1")
+    claim = await shard.claim()
+    assert claim.deliveries == ()
+    assert claim.wait_s is not None
+    assert 4 < claim.wait_s <= 5
+    await _probe_is_due(shard)
+    (probe,) = await shard.take()
+    assert await shard.take() == []
+    await shard.fail(probe, wait_s=300.0, probe_s=10.0)
+    assert (await shard.health("w"))["openings"] == "2"
+    assert await shard.take() == []
+    await _probe_is_due(shard)
+    (probe,) = await shard.take()
+    await shard.deliver(probe)
+    assert "open" not in await shard.health("w")
+    assert len(await shard.take()) == 2
+
+
+async def _probe_is_due(shard: Shard) -> None:
+    await shard.client.hset(f"{TAG}health:w", "open", 1)
+    await shard.client.zadd(f"{TAG}turns:other", {"w": 1})
+
+
+async def test_after_a_breaker_it_begins_slowly(shard: Shard) -> None:
+    """1, 2, 4, 8 at once: an endpoint that is back is not flooded."""
+    await shard.watch("w")
+    await shard.client.hset(f"{TAG}health:w", mapping={"open": 1, "failures": FAILURES, "ramp": 1})
+    for number in range(40):
+        await shard.accept(f"e{number}")
+    rounds = []
+    for _ in range(4):
+        taken = await shard.take()
+        rounds.append(len(taken))
+        await shard.deliver(taken[0])
+        for delivery in taken[1:]:
+            # Only the first success of a round is the next step.
+            await shard.client.hset(f"{TAG}health:w", "ramp", 2 ** len(rounds))
+            await shard.deliver(delivery)
+            await shard.client.hset(f"{TAG}health:w", "ramp", 2 ** len(rounds))
+    assert rounds == [1, 2, 4, 8]
+
+
+async def test_a_deleted_watch(shard: Shard) -> None:
+    """What waits for it is cancelled, and the event is over."""
+    await shard.watch("w")
+    await shard.accept("evt")
+    await shard.client.hdel(f"{TAG}watches:int", "w")
+    assert await shard.take() == []
+    assert await shard.state("evt:w:0") == "cancelled"
+    assert await shard.client.zrange(f"{TAG}finished", 0, -1) == [b"evt"]
+
+
+async def test_a_paused_watch(shard: Shard) -> None:
+    """Its events wait; a disabled one gets none."""
+    await shard.watch("w")
+    await shard.client.hset(f"{TAG}health:w", "status", "paused")
+    assert await shard.accept("one") == 1
+    assert await shard.take() == []
+    await shard.client.hset(f"{TAG}health:w", "status", "disabled")
+    assert await shard.accept("two") == 0
+
+
+async def test_the_budget(store_client: Any) -> None:
+    """What is over makes room, the oldest first; what waits never does."""
+    shard = Shard(store_client, budget=12_000)
+    await shard.watch("w")
+    for number in range(3):
+        assert await shard.accept(f"e{number}", body=b"x" * 2_000) == 1
+    for delivery in await shard.take():
+        if not delivery.id.startswith("e2"):
+            await shard.deliver(delivery)
+    assert await shard.accept("e3", body=b"x" * 2_000) == 1
+    assert await shard.accept("e4", body=b"x" * 2_000) == 1
+    assert await store_client.exists(f"{TAG}event:e0", f"{TAG}delivery:e0:w:0") == 0
+    assert await store_client.exists(f"{TAG}event:e2", f"{TAG}event:e3") == 2
+    await shard.accept("e5", body=b"x" * 2_000)
+    with pytest.raises(BudgetSpent):
+        await shard.accept("e6", body=b"x" * 2_000)
+    assert not await store_client.exists(f"{TAG}seen:e6"), "it may be sent again"
+    assert await store_client.exists(f"{TAG}event:e2") == 1
+
+
+async def test_old_events_are_dropped(shard: Shard) -> None:
+    """A day after they are over, when the next one arrives."""
+    await shard.watch("w")
+    await shard.accept("old")
+    await shard.deliver((await shard.take())[0])
+    await shard.client.zadd(f"{TAG}finished", {"old": 1})
+    await shard.accept("new")
+    names = [name.decode() async for name in shard.client.scan_iter(f"{TAG}*")]
+    assert [name for name in names if "old" in name] == [f"{TAG}seen:old"]
+    assert await shard.client.zrange(f"{TAG}recent:w", 0, -1) == [b"new:w:0"]
+    size = await shard.client.hget(f"{TAG}event:new", "size")
+    assert await shard.client.get(f"{TAG}bytes") == size
+
+
+async def test_a_server_that_lost_the_scripts(shard: Shard) -> None:
+    """They are sent again."""
+    await shard.watch("w")
+    await shard.client.script_flush()
+    assert await shard.accept("evt") == 1
+    await shard.client.script_flush()
+    assert len(await shard.take()) == 1
+
+
+STEPS = st.sampled_from(
+    [
+        *("accept", "accept", "claim", "claim one", "deliver", "deliver", "fail", "kill"),
+        *("lose", "resume", "pause", "delete", "probe"),
+    ]
+)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.lists(st.tuples(STEPS, st.integers(0, 7)), max_size=60))
+async def test_nothing_is_lost(redis_server: RedisServer, steps: list[tuple[str, int]]) -> None:
+    """Whatever happens in whatever order, each delivery is at one place, and all counts are true.
+
+    At the end, with everything working, all that is not dead or cancelled is delivered.
+    """
+    with redis_server.client() as wiped:
+        wiped.flushall()
+    async with redis_client(parse_url(redis_server.url)) as client:
+        shard = Shard(client)
+        held: list[Claimed] = []
+        for watch in ("w0", "w1", "w2"):
+            await shard.watch(watch, *(["a.*"] if watch != "w2" else ["a.c"]))
+        for number, (step, which) in enumerate(steps):
+            await _take_step(shard, step, which, held, f"e{number}")
+            await _is_consistent(shard)
+        for watch in ("w0", "w1", "w2"):
+            await shard.watch(watch)
+            await _work_again(shard, watch)
+        await shard.end_leases()
+        while found := await shard.take():
+            for delivery in found:
+                assert await shard.deliver(delivery)
+            for watch in ("w0", "w1", "w2"):
+                await _work_again(shard, watch)
+        await _is_consistent(shard)
+        states = Counter(await _states(shard))
+        assert set(states) <= {"delivered", "dead", "cancelled"}
+        events = {event.decode() for event in await client.zrange(f"{TAG}finished", 0, -1)}
+        assert events == {f"e{n}" for n, (step, _) in enumerate(steps) if step == "accept"}
+
+
+async def _take_step(shard: Shard, step: str, which: int, held: list[Claimed], event: str) -> None:
+    watch = f"w{which % 3}"
+    delivery = held.pop(which % len(held)) if held and step in _ENDS else None
+    if step == "accept":
+        await shard.accept(event, "a.c" if which % 2 else "a.b")
+    elif step.startswith("claim"):
+        held += await shard.take(1 if step == "claim one" else 5, others=which)
+    elif step == "lose":
+        await shard.end_leases()
+    elif step == "probe":
+        await _work_again(shard, watch)
+    elif step in ("pause", "resume"):
+        name = f"{TAG}health:{watch}"
+        if step == "pause":
+            await shard.client.hset(name, "status", "paused")
+        else:
+            await _work_again(shard, watch)
+    elif step == "delete":
+        await shard.client.hdel(f"{TAG}watches:int", watch)
+    elif delivery is not None and step == "deliver":
+        await shard.deliver(delivery)
+    elif delivery is not None and step == "fail":
+        await shard.fail(delivery, wait_s=0.001 * which, probe_s=0.001)
+    elif delivery is not None and step == "kill":
+        await shard.queue.finish(delivery, "dead", attempt(410), reason="gone")
+
+
+_ENDS = ("deliver", "fail", "kill")
+
+
+async def _work_again(shard: Shard, watch: str) -> None:
+    """Nothing holds the watch back, and all that waits is due."""
+    await shard.client.hdel(f"{TAG}health:{watch}", "status", "open", "ramp")
+    queue = f"{TAG}queue:{watch}"
+    for delivery in await shard.client.zrange(queue, 0, -1):
+        await shard.client.zadd(queue, {delivery: 1})
+    if await shard.client.exists(queue):
+        await shard.client.zadd(f"{TAG}turns:other", {watch: 1})
+        await shard.client.zrem(f"{TAG}turns:good", watch)
+
+
+async def _states(shard: Shard) -> list[str]:
+    found = [
+        await shard.client.hget(name, "state")
+        async for name in shard.client.scan_iter(f"{TAG}delivery:*")
+    ]
+    return [state.decode() for state in found]
+
+
+async def _is_consistent(shard: Shard) -> None:
+    client = shard.client
+    leased = {each.decode() for each in await client.zrange(f"{TAG}leases", 0, -1)}
+    waiting: set[str] = set()
+    for watch in ("w0", "w1", "w2"):
+        queued = {each.decode() for each in await client.zrange(f"{TAG}queue:{watch}", 0, -1)}
+        waiting |= queued
+        mine = {each for each in leased if f":{watch}:" in each}
+        assert int((await shard.health(watch)).get("held", 0)) == len(mine)
+        turns = [await client.zscore(f"{TAG}turns:{kind}", watch) for kind in ("good", "other")]
+        assert turns.count(None) >= 1, "a watch has one turn at most"
+    assert not leased & waiting
+    left: Counter[str] = Counter(each.split(":")[0] for each in leased | waiting)
+    async for name in client.scan_iter(f"{TAG}event:*"):
+        event = name.decode().removeprefix(f"{TAG}event:")
+        assert int(await client.hget(name, "left")) == left[event]
+    async for name in client.scan_iter(f"{TAG}delivery:*"):
+        delivery = name.decode().removeprefix(f"{TAG}delivery:")
+        state = (await client.hget(name, "state")).decode()
+        assert (delivery in leased) == (state == "leased")
+        assert (delivery in waiting) == (state in ("queued", "waiting"))
