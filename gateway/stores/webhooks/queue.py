@@ -48,6 +48,9 @@ VISIT: Final = 4
 #: Failures in a row that open a watch's breaker.
 FAILURES: Final = 5
 
+#: Deliveries of a disabled watch that one call cancels, which takes the server a few milliseconds.
+_CANCELLED: Final = 500
+
 Result = Literal["delivered", "waiting", "dead"]
 Execute = Callable[..., Awaitable[Any]]
 
@@ -66,6 +69,8 @@ class Claimed:
     body:     the event, as it was accepted
     attempts: made before
     at_us:    when it was accepted
+    is_good:  its watch's last attempt succeeded, and it answers quickly
+    openings: of its watch's breaker since the last success
     """
 
     id: str
@@ -75,6 +80,8 @@ class Claimed:
     body: bytes
     attempts: int
     at_us: int
+    is_good: bool
+    openings: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,6 +94,18 @@ class Claim:
     deliveries: tuple[Claimed, ...]
     wait_s: float | None
     lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What an attempt means for its watch.
+
+    failed:   attempts since its last success
+    silent_s: how long that is ago; without one, its first failure
+    """
+
+    failed: int
+    silent_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +146,7 @@ _ACCEPT: Final = _Script("accept.lua")
 _CLAIM: Final = _Script("claim.lua")
 _RENEW: Final = _Script("renew.lua")
 _FINISH: Final = _Script("finish.lua")
+_DISABLE: Final = _Script("disable.lua")
 
 
 class DeliveryQueue:
@@ -172,8 +192,10 @@ class DeliveryQueue:
                 body=body,
                 attempts=int(attempts),
                 at_us=int(at_us),
+                is_good=bool(is_good),
+                openings=int(openings),
             )
-            for delivery, watch, integration, body, attempts, at_us in found
+            for delivery, watch, integration, body, attempts, at_us, is_good, openings in found
         )
         return Claim(deliveries, wait_us / 1_000_000 if wait_us >= 0 else None, lost)
 
@@ -193,8 +215,8 @@ class DeliveryQueue:
         wait_s: float = 0.0,
         reason: str = "",
         probe_s: float = 0.0,
-    ) -> bool:
-        """Record an attempt. False: the lease had ended, and another claim may have it.
+    ) -> Finished | None:
+        """Record an attempt. None: the lease had ended, and another claim may have the delivery.
 
         wait_s:  until the next attempt of one that is waiting
         reason:  why one is dead
@@ -213,7 +235,13 @@ class DeliveryQueue:
             ),
             *(FAILURES, int(probe_s * 1_000_000), CAP),
         )
-        return bool(await self._run(_FINISH, (f"{self._tag}leases",), arguments) == b"done")
+        told = await self._run(_FINISH, (f"{self._tag}leases",), arguments)
+        return None if told is None else Finished(told[0], told[1] / 1_000_000)
+
+    async def disable(self, watch: str, why: str) -> None:
+        """Give a watch no more events, and cancel what waits for it."""
+        while await self._run(_DISABLE, (f"{self._tag}leases",), (watch, why, _CANCELLED)):
+            pass
 
     async def _run(self, script: _Script, names: tuple[str, ...], arguments: Iterable[Any]) -> Any:
         arguments = tuple(arguments)

@@ -66,10 +66,13 @@ class Shard:
 
     async def fail(self, delivery: Claimed, **more: Any) -> bool:
         given = {"wait_s": 0.0, "probe_s": 5.0, **more}
-        return await self.queue.finish(delivery, "waiting", attempt(500), **given)
+        told = await self.queue.finish(delivery, "waiting", attempt(500), **given)
+        return told is not None and told.failed > 0
 
     async def deliver(self, delivery: Claimed, ms: int = 5) -> bool:
-        return await self.queue.finish(delivery, "delivered", attempt(ms=ms))
+        told = await self.queue.finish(delivery, "delivered", attempt(ms=ms))
+        assert told is None or told.failed == 0
+        return told is not None
 
     async def state(self, delivery: str) -> str:
         found = await self.client.hget(f"{TAG}delivery:{delivery}", "state")
@@ -286,6 +289,41 @@ async def test_a_paused_watch(shard: Shard) -> None:
     assert await shard.take() == []
     await shard.client.hset(f"{TAG}health:w", "status", "disabled")
     assert await shard.accept("two") == 0
+
+
+async def test_a_watch_that_is_disabled(shard: Shard) -> None:
+    """What waits is cancelled; what is in flight ends as it ends."""
+    await shard.watch("w")
+    await shard.watch("other")
+    for number in range(CAP + 2):
+        await shard.accept(f"e{number}")
+    taken = await shard.take()
+    await shard.queue.disable("w", "answered 410")
+    cancelled = f"e{CAP + 1}:w:0"
+    assert await shard.state(cancelled) == "cancelled"
+    told = await shard.client.hget(f"{TAG}delivery:{cancelled}", "reason")
+    assert told == b"the watch was disabled: answered 410"
+    for delivery in taken:
+        await shard.deliver(delivery)
+    assert {each.id.split(":")[1] for each in await shard.take()} == {"other"}
+    assert await shard.accept("later") == 1
+
+
+async def test_what_failures_mean(shard: Shard) -> None:
+    """The attempts since the last success, and the time since then, are told."""
+    await shard.watch("w")
+    await shard.accept("one")
+    await shard.accept("two")
+    first, second = await shard.take()
+    told = await shard.queue.finish(first, "waiting", attempt(500), wait_s=9.0)
+    assert told is not None
+    assert told.failed == 1
+    long_ago = await shard.client.hget(f"{TAG}health:w", "since")
+    await shard.client.hset(f"{TAG}health:w", "since", int(long_ago) - 7 * SECOND)
+    told = await shard.queue.finish(second, "dead", attempt(500), reason="expired")
+    assert told is not None
+    assert told.failed == 2
+    assert 7 <= told.silent_s < 60
 
 
 async def test_the_budget(store_client: Any) -> None:

@@ -4,7 +4,8 @@
 -- ARGV: a token of this claim, how many at most, how many of them from watches that are not good, the
 --       length of a lease in us, the most of a watch in flight, the most of a watch in one visit
 -- Returns the us until something is due, or -1; the leases that were lost; and for each delivery its
--- id, its watch as JSON, the integration, the body, the attempts so far, and when it was accepted.
+-- id, its watch as JSON, the integration, the body, the attempts so far, when it was accepted, whether
+-- its watch is good (1), and how often its watch's breaker was opened since its last success.
 
 local token, most, others = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local lease, cap, visit = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -31,7 +32,7 @@ local function cancel(id, event)
   settle(event)
 end
 
-local function take(watch, number)
+local function take(watch, number, health)
   local queue = shard .. 'queue:' .. watch
   local count = 0
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', queue, '-inf', string.format('%.0f', now),
@@ -46,7 +47,8 @@ local function take(watch, number)
         redis.call('HSET', shard .. 'delivery:' .. id, 'state', 'leased', 'token', token)
         redis.call('ZADD', leases, string.format('%.0f', now + lease), id)
         redis.call('HINCRBY', shard .. 'health:' .. watch, 'held', 1)
-        claimed[#claimed + 1] = {id, record, its[1], its[2], made[1], made[2]}
+        claimed[#claimed + 1] = {id, record, its[1], its[2], made[1], made[2],
+          is_good(health) and 1 or 0, tonumber(health.openings) or 0}
         count = count + 1
       else
         cancel(id, event)
@@ -67,7 +69,8 @@ local function visit_all(turns, number)
     for _, watch in ipairs(due) do
       if left == 0 then break end
       redis.call('ZREM', turns, watch)
-      left = left - take(watch, math.min(left, visit, room(health_of(watch), cap)))
+      local health = health_of(watch)
+      left = left - take(watch, math.min(left, visit, room(health, cap)), health)
       set_turn(watch, cap)
     end
     if left == before then break end

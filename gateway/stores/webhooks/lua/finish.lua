@@ -4,12 +4,13 @@
 -- ARGV: the token of its claim, delivery, result ('delivered', 'waiting', 'dead'), the reason of a dead
 --       one, the wait in us of a waiting one, the attempt as JSON, its milliseconds, the failures in
 --       a row that open the breaker, the wait in us until its probe, the most of a watch in flight
--- Returns 'done', or 'lost' if the lease has ended, and another claim may have it.
+-- Returns how many attempts of the watch have failed since its last success, and the us since then or
+-- since its first failure; nothing if the lease has ended, and another claim may have the delivery.
 
 local token, id, result, reason = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local ms, cap = tonumber(ARGV[7]), tonumber(ARGV[10])
 local delivery = shard .. 'delivery:' .. id
-if redis.call('HGET', delivery, 'token') ~= token then return 'lost' end
+if redis.call('HGET', delivery, 'token') ~= token then return false end
 
 local event, watch = of_delivery(id)
 local name = shard .. 'health:' .. watch
@@ -54,4 +55,5 @@ else
   end
 end
 set_turn(watch, cap)
-return 'done'
+local told = redis.call('HMGET', name, 'tried', 'since')
+return {tonumber(told[1]) or 0, now - (tonumber(told[2]) or now)}

@@ -1,0 +1,51 @@
+"""A watch: where events of an integration are delivered, and how they are signed."""
+
+from __future__ import annotations
+
+import hmac
+from base64 import b64encode
+from dataclasses import dataclass
+from typing import Final, Literal
+
+from gateway.domain.webhooks.signatures import PREFIX
+
+#: After a rotation the secret before is good for as long: the receiver changes to the new one.
+OVERLAP_US: Final = 24 * 3600 * 1_000_000
+#: The most watches of an integration, and patterns of a watch.
+MOST_WATCHES: Final = 50
+MOST_PATTERNS: Final = 50
+
+
+@dataclass(frozen=True, slots=True)
+class Watch:
+    """An endpoint of a customer.
+
+    events:     types, or patterns as of `event_types`
+    form:       of the service's own signature
+    version:    of its secret; rotated_us: when that was made, Unix microseconds
+    """
+
+    id: str
+    integration: str
+    url: str
+    events: tuple[str, ...]
+    created_us: int
+    form: Literal["timed", "body-only"] = "timed"
+    version: int = 1
+    rotated_us: int = 0
+
+    def secrets(self, master: bytes, now_us: int) -> tuple[str, ...]:
+        """Those that deliveries are signed with now, the newest first."""
+        versions = [self.version]
+        if self.version > 1 and now_us - self.rotated_us < OVERLAP_US:
+            versions.append(self.version - 1)
+        return tuple(secret_of(master, self.id, version) for version in versions)
+
+
+def secret_of(master: bytes, watch: str, version: int) -> str:
+    """The secret of a watch. It is derived, so that no store has it.
+
+    master: at least 32 random bytes
+    """
+    mac = hmac.digest(master, f"watch:{watch}:{version}".encode(), "sha256")
+    return PREFIX + b64encode(mac).decode("ascii")

@@ -1,0 +1,74 @@
+"""Watches as JSON in Redis. They are untrusted input: others may write to the store."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any, Final
+
+from gateway.domain.patterns import LATEST_US
+from gateway.domain.ports import CorruptRecord
+from gateway.domain.webhooks.destinations import fault_of_url
+from gateway.domain.webhooks.event_types import is_pattern
+from gateway.domain.webhooks.watches import MOST_PATTERNS, Watch
+
+#: The longest record that is read: a URL of 2 KiB, and the most patterns.
+MOST_BYTES: Final = 16 * 1024
+#: Ids of integrations and watches. There is no colon in them, as in the names of deliveries.
+is_id = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch
+_UNREADABLE: Final = (ValueError, TypeError, KeyError, RecursionError)
+
+
+def write_watch(watch: Watch) -> bytes:
+    """A watch as JSON. The scripts read `events`."""
+    text = json.dumps(
+        {
+            "id": watch.id,
+            "integration": watch.integration,
+            "url": watch.url,
+            "events": watch.events,
+            "created_us": watch.created_us,
+            "form": watch.form,
+            "version": watch.version,
+            "rotated_us": watch.rotated_us,
+        }
+    )
+    return text.encode("ascii")
+
+
+def read_watch(watch: str, content: bytes) -> Watch:
+    """Raises CorruptRecord. watch: the id that the record has to have"""
+    try:
+        if len(content) > MOST_BYTES:
+            raise ValueError(len(content))
+        return _watch(watch, json.loads(content))
+    except _UNREADABLE as error:
+        raise CorruptRecord("watch", watch) from error
+
+
+def _watch(watch: str, read: Any) -> Watch:
+    found = Watch(
+        id=_matching(is_id(read["id"]) is not None and read["id"] == watch, watch),
+        integration=_matching(is_id(read["integration"]) is not None, read["integration"]),
+        url=_matching(fault_of_url(read["url"]) is None, read["url"]),
+        events=tuple(_matching(is_pattern(each), each) for each in read["events"]),
+        created_us=_number(read["created_us"]),
+        form=_matching(read["form"] in ("timed", "body-only"), read["form"]),
+        version=_number(read["version"]),
+        rotated_us=_number(read["rotated_us"]),
+    )
+    if not 1 <= len(found.events) <= MOST_PATTERNS or found.version < 1:
+        raise ValueError
+    return found
+
+
+def _matching(holds: bool, value: Any) -> Any:
+    if not holds:
+        raise ValueError
+    return value
+
+
+def _number(value: Any) -> int:
+    if type(value) is not int or not 0 <= value <= LATEST_US:
+        raise ValueError
+    return value

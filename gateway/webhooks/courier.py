@@ -1,0 +1,282 @@
+"""Delivers what is due: claims deliveries, sends them, and records how each attempt ended.
+
+Several couriers share the work without knowing of each other. One that dies loses nothing: what it
+had is claimed by another one when its lease ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from redis.exceptions import RedisError
+
+from gateway import tasks
+from gateway.domain.ports import CorruptRecord
+from gateway.domain.webhooks.schedule import (
+    GivenUp,
+    after_failure,
+    is_success,
+    is_to_be_disabled,
+    probe_after_s,
+)
+from gateway.domain.webhooks.signatures import DEFAULT_NAMES, Names, sign
+from gateway.domain.webhooks.watches import Watch
+from gateway.stores.webhooks.queue import (
+    LEASE_S,
+    RENEW_S,
+    Attempt,
+    Claimed,
+    DeliveryQueue,
+    Finished,
+)
+from gateway.stores.webhooks.records import read_watch
+from gateway.webhooks.sender import Answer, Sender
+
+log = logging.getLogger("gateway")
+
+#: How often a shard is looked at without being told that something is due.
+LOOK_S: Final = 0.25
+#: The share of slots for watches that are unproven, failing or slow: they may all hang.
+OTHERS: Final = 0.25
+#: After an error of the store, and between attempts to record an outcome.
+_PAUSE_S: Final = 0.25
+_AGENT: Final = "rate-limiting-gateway-webhooks"
+_LOST_RECORD: Final = "the record of the watch cannot be read"
+
+
+@dataclass(slots=True)
+class Counts:
+    """What a courier has done since it started."""
+
+    delivered: int = 0
+    failed: int = 0
+    dead: int = 0
+    lost: int = 0
+    disabled: int = 0
+
+
+@dataclass(slots=True)
+class _Shard:
+    queue: DeliveryQueue
+    wake: asyncio.Event = field(default_factory=asyncio.Event)
+    held: dict[str, Claimed] = field(default_factory=dict)
+
+
+class Courier:
+    """Delivers for all shards until it is stopped.
+
+    master:      the key of which the secrets of watches are derived
+    slots:       deliveries in flight at once
+    on_disabled: called with a watch and why it was disabled
+    now_us:      Unix microseconds
+    """
+
+    def __init__(
+        self,
+        queues: Sequence[DeliveryQueue],
+        sender: Sender,
+        master: bytes,
+        *,
+        slots: int = 256,
+        names: Names = DEFAULT_NAMES,
+        on_disabled: Callable[[str, str], None] = lambda watch, why: None,
+        now_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
+        dice: Callable[[], float] = random.random,
+    ) -> None:
+        self.counts = Counts()
+        self._shards = [_Shard(queue) for queue in queues]
+        self._sender = sender
+        self._master = master
+        self._slots = slots
+        self._names = names
+        self._on_disabled = on_disabled
+        self._now_us = now_us
+        self._dice = dice
+        self._name = secrets.token_hex(8)
+        self._claims = 0
+        #: Deliveries in flight to watches that are not good.
+        self._others = 0
+        self._in_flight: set[asyncio.Task[None]] = set()
+        self._freed = asyncio.Event()
+        self._stopping = False
+
+    async def run(self) -> None:
+        """Deliver until cancelled, or until `stop` and all that is in flight has ended."""
+        loops = [self._serve(shard) for shard in self._shards]
+        renewals = tasks.spawn(self._renew(), "renewals of leases")
+        try:
+            await asyncio.gather(*loops)
+            while self._in_flight:
+                await asyncio.wait(self._in_flight)
+        finally:
+            await tasks.end(renewals)
+            for task in self._in_flight:
+                task.cancel()
+
+    def stop(self) -> None:
+        """Claim nothing more."""
+        self._stopping = True
+        self._freed.set()
+        for shard in self._shards:
+            shard.wake.set()
+
+    def wake(self, shard: int) -> None:
+        """Something of this shard is due."""
+        self._shards[shard].wake.set()
+
+    # -- claiming ----------------------------------------------------------------------------------
+
+    async def _serve(self, shard: _Shard) -> None:
+        while not self._stopping:
+            free = self._slots - len(self._in_flight)
+            if free <= 0:
+                self._freed.clear()
+                await self._freed.wait()
+                continue
+            wait_s = LOOK_S
+            try:
+                wait_s = await self._claim(shard, free)
+            except (RedisError, OSError) as error:
+                log.warning("deliveries cannot be claimed: %s", type(error).__name__)
+                wait_s = _PAUSE_S
+            if wait_s > 0:
+                shard.wake.clear()
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(wait_s):
+                        await shard.wake.wait()
+
+    async def _claim(self, shard: _Shard, free: int) -> float:
+        """Claim and begin; how long to wait for the next time."""
+        self._claims += 1
+        others = max(0, int(self._slots * OTHERS) - self._others)
+        token = f"{self._name}.{self._claims}"
+        claim = await shard.queue.claim(token, free, others)
+        self.counts.lost += claim.lost
+        for claimed in claim.deliveries:
+            shard.held[claimed.id] = claimed
+            self._others += not claimed.is_good
+            task = tasks.spawn(self._deliver(shard, claimed), "delivery")
+            self._in_flight.add(task)
+            task.add_done_callback(self._in_flight.discard)
+        if claim.deliveries:
+            return 0.0
+        return LOOK_S if claim.wait_s is None else min(LOOK_S, max(claim.wait_s, 0.001))
+
+    async def _renew(self) -> None:
+        while True:
+            await asyncio.sleep(RENEW_S)
+            for shard in self._shards:
+                if shard.held:
+                    with suppress(RedisError, OSError):
+                        await shard.queue.renew(tuple(shard.held.values()))
+
+    # -- one delivery ------------------------------------------------------------------------------
+
+    async def _deliver(self, shard: _Shard, claimed: Claimed) -> None:
+        try:
+            event, watch_id, _ = claimed.id.split(":")
+            began_us = self._now_us()
+            try:
+                watch = read_watch(watch_id, claimed.watch)
+            except CorruptRecord:
+                answer = Answer(0, 0, _LOST_RECORD)
+            else:
+                answer = await self._send(watch, event, claimed.body)
+            attempt = Attempt(began_us, answer.ms, answer.status, answer.found)
+            await self._record(shard, claimed, watch_id, answer, attempt)
+        finally:
+            shard.held.pop(claimed.id, None)
+            self._others -= not claimed.is_good
+            self._freed.set()
+
+    async def _send(self, watch: Watch, event: str, body: bytes) -> Answer:
+        now_us = self._now_us()
+        signatures = sign(
+            body,
+            watch.secrets(self._master, now_us),
+            event_id=event,
+            now_s=now_us // 1_000_000,
+            names=self._names,
+            form=watch.form,
+        )
+        headers = {"Content-Type": "application/json", "User-Agent": _AGENT, **signatures}
+        return await self._sender.send(watch.url, body, headers)
+
+    async def _record(
+        self, shard: _Shard, claimed: Claimed, watch: str, answer: Answer, attempt: Attempt
+    ) -> None:
+        if is_success(answer.status):
+            if await self._finish(shard, claimed, "delivered", attempt):
+                self.counts.delivered += 1
+            return
+        follows = after_failure(
+            claimed.attempts + 1,
+            (self._now_us() - claimed.at_us) / 1_000_000,
+            self._dice(),
+            status=answer.status or None,
+            retry_after_s=answer.retry_after_s,
+        )
+        probe_s = probe_after_s(claimed.openings, self._dice())
+        if isinstance(follows, GivenUp):
+            finished = await self._finish(
+                shard, claimed, "dead", attempt, reason=follows.reason, probe_s=probe_s
+            )
+        else:
+            finished = await self._finish(
+                shard, claimed, "waiting", attempt, wait_s=follows.wait_s, probe_s=probe_s
+            )
+        if finished is None:
+            return
+        self.counts.failed += 1
+        self.counts.dead += isinstance(follows, GivenUp)
+        if isinstance(follows, GivenUp) and follows.reason == "gone":
+            await self._disable(shard, watch, "it answered 410 Gone")
+        elif is_to_be_disabled(finished.failed, finished.silent_s):
+            hours = finished.silent_s / 3600
+            await self._disable(shard, watch, f"no success for {hours:.0f} hours")
+
+    async def _finish(
+        self,
+        shard: _Shard,
+        claimed: Claimed,
+        result: Literal["delivered", "waiting", "dead"],
+        attempt: Attempt,
+        *,
+        wait_s: float = 0.0,
+        reason: str = "",
+        probe_s: float = 0.0,
+    ) -> Finished | None:
+        """Record it; while the store is away, for as long as the lease may still be there."""
+        give_up = time.monotonic() + LEASE_S
+        while True:
+            try:
+                finished = await shard.queue.finish(
+                    claimed, result, attempt, wait_s=wait_s, reason=reason, probe_s=probe_s
+                )
+            except (RedisError, OSError) as error:
+                if time.monotonic() > give_up:
+                    log.warning("an attempt cannot be recorded: %s", type(error).__name__)
+                    return None
+                await asyncio.sleep(_PAUSE_S)
+            else:
+                self.counts.lost += finished is None
+                return finished
+
+    async def _disable(self, shard: _Shard, watch: str, why: str) -> None:
+        try:
+            await shard.queue.disable(watch, why)
+        except (RedisError, OSError) as error:
+            # Its next failure disables it.
+            log.warning("watch %s cannot be disabled: %s", watch, type(error).__name__)
+            return
+        self.counts.disabled += 1
+        log.warning("watch %s was disabled: %s", watch, why)
+        self._on_disabled(watch, why)

@@ -1,0 +1,270 @@
+"""Couriers over a real Redis and real receivers: what arrives, what is signed, what fails."""
+
+from __future__ import annotations
+
+import asyncio
+import ssl
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from ipaddress import ip_network
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway import tasks
+from gateway.domain.webhooks.destinations import Destinations
+from gateway.domain.webhooks.signatures import verify
+from gateway.domain.webhooks.watches import Watch, secret_of
+from gateway.stores.webhooks.queue import DeliveryQueue, tag_of
+from gateway.stores.webhooks.records import write_watch
+from gateway.webhooks.courier import Courier
+from gateway.webhooks.sender import Sender
+from tests.kit.certificates import make_certificate
+from tests.kit.eventually import eventually
+from tests.kit.listening import Served
+
+MASTER = b"m" * 32
+SHARD = 3
+TAG = tag_of(SHARD)
+BODY = b'{"id":"evt","type":"a.b"}'
+
+
+class Receiver:
+    """A customer's endpoint: records what arrives, and answers as it is told.
+
+    statuses: of the next answers; then 200
+    """
+
+    def __init__(self, folder: Path) -> None:
+        files = make_certificate(folder, ["127.0.0.1"])
+        served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        served.load_cert_chain(files.certificate, files.key)
+        self.trust = ssl.create_default_context(cafile=files.ca)
+        self.server = Served(self._serve, tls=served)
+        self.received: list[tuple[str, dict[str, str], bytes]] = []
+        self.statuses: list[int] = []
+        self.hold = asyncio.Event()
+        self.hold.set()
+
+    def url(self, path: str) -> str:
+        return f"https://127.0.0.1:{self.server.port}/{path}"
+
+    def ids(self, path: str) -> Counter[str]:
+        """How often each event has arrived at this path."""
+        return Counter(head["webhook-id"] for at, head, _ in self.received if at == f"/{path}")
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
+            pairs = [line.split(": ", 1) for line in lines[1:] if line]
+            headers = {name.lower(): value for name, value in pairs}
+            body = await reader.readexactly(int(headers["content-length"]))
+            self.received.append((lines[0].split()[1], headers, body))
+            await self.hold.wait()
+            status = self.statuses.pop(0) if self.statuses else 200
+            writer.write(b"HTTP/1.1 %d X\r\nContent-Length: 2\r\n\r\nok" % status)
+
+
+class Bench:
+    """A receiver, a queue, and a sender that trusts the receiver."""
+
+    def __init__(self, client: Any, receiver: Receiver, sender: Sender) -> None:
+        self.client = client
+        self.receiver = receiver
+        self.sender = sender
+        self.queue = DeliveryQueue(client.execute_command, SHARD, 10_000_000)
+
+    async def watch(self, name: str, *, url: str = "", **more: Any) -> Watch:
+        watch = Watch(name, "int", url or self.receiver.url(name), ("a.*",), 1, **more)
+        await self.client.hset(f"{TAG}watches:int", name, write_watch(watch))
+        return watch
+
+    async def accept(self, *events: str) -> None:
+        for event in events:
+            await self.queue.accept("int", event, "a.b", BODY)
+
+    async def states(self) -> Counter[str]:
+        found = [
+            await self.client.hget(name, "state")
+            async for name in self.client.scan_iter(f"{TAG}delivery:*")
+        ]
+        return Counter(state.decode() for state in found)
+
+    async def become(self, **states: int) -> None:
+        async def have() -> bool:
+            return await self.states() == Counter(states)
+
+        await eventually(have, f"the deliveries are {states}")
+
+    @asynccontextmanager
+    async def courier(self, **more: Any) -> AsyncIterator[Courier]:
+        courier = Courier([self.queue], self.sender, MASTER, **more)
+        running = tasks.spawn(courier.run(), "courier")
+        try:
+            yield courier
+        finally:
+            await tasks.end(running)
+
+
+@pytest.fixture
+async def bench(store_client: Any, tmp_path: Path) -> AsyncIterator[Bench]:
+    receiver = Receiver(tmp_path)
+    loopback = Destinations(allowed=(ip_network("127.0.0.0/8"),))
+    async with receiver.server, Sender(loopback, tls=receiver.trust) as sender:
+        yield Bench(store_client, receiver, sender)
+
+
+async def test_a_delivery(bench: Bench) -> None:
+    """The bytes of the event, signed in both forms with the watch's secret, once."""
+    await bench.watch("w")
+    await bench.accept("evt_1", "evt_2")
+    async with bench.courier() as courier:
+        await bench.become(delivered=2)
+    assert courier.counts.delivered == 2
+    assert bench.receiver.ids("w") == {"evt_1": 1, "evt_2": 1}
+    _, headers, body = bench.receiver.received[0]
+    assert body == BODY
+    assert headers["content-type"] == "application/json"
+    now_s = int(headers["webhook-timestamp"])
+    for form in ("timed", "standard"):
+        secret = secret_of(MASTER, "w", 1)
+        assert verify(body, headers, [secret], now_s=now_s, forms=[form]) == form  # type: ignore[list-item]
+
+
+async def test_what_comes_while_it_runs(bench: Bench) -> None:
+    """It is told, or looks."""
+    await bench.watch("w")
+    async with bench.courier() as courier:
+        await bench.accept("one")
+        courier.wake(0)
+        await bench.become(delivered=1)
+        await bench.accept("two")
+        await bench.become(delivered=2)
+
+
+async def test_a_failure_is_tried_again(bench: Bench) -> None:
+    """When its wait is over, with the same id; all attempts are kept."""
+    await bench.watch("w")
+    bench.receiver.statuses = [500]
+    await bench.accept("evt")
+    async with bench.courier() as courier:
+        await bench.become(waiting=1)
+        assert courier.counts.failed == 1
+        (due,) = await bench.client.zrange(f"{TAG}queue:w", 0, -1, withscores=True)
+        now = (await bench.client.time())[0]
+        assert 3 < due[1] / 1_000_000 - now < 7, "5 s, a fifth more or less"
+        await bench.client.zadd(f"{TAG}queue:w", {due[0]: 1})
+        await bench.client.zadd(f"{TAG}turns:other", {"w": 1})
+        await bench.become(delivered=1)
+    assert bench.receiver.ids("w") == {"evt": 2}
+    log = await bench.client.hget(f"{TAG}delivery:evt:w:0", "log")
+    assert len(log.split(b"\n")) == 2
+
+
+async def test_gone(bench: Bench) -> None:
+    """410 ends the delivery and the watch."""
+    told: list[tuple[str, str]] = []
+    await bench.watch("w")
+    bench.receiver.statuses = [410]
+    await bench.accept("evt")
+    async with bench.courier(on_disabled=lambda *pair: told.append(pair)):
+        await eventually(lambda: bool(told), "the watch is disabled")
+        await bench.become(dead=1)
+    assert told == [("w", "it answered 410 Gone")]
+
+
+async def test_a_long_silence(bench: Bench) -> None:
+    """Ten failures and no success for 120 hours disable it."""
+    told: list[str] = []
+    await bench.watch("w")
+    since = (await bench.client.time())[0] * 1_000_000 - 121 * 3600 * 1_000_000
+    await bench.client.hset(f"{TAG}health:w", mapping={"tried": 9, "since": since})
+    bench.receiver.statuses = [500]
+    await bench.accept("evt")
+    async with bench.courier(on_disabled=lambda _, why: told.append(why)) as courier:
+        await eventually(lambda: bool(told), "the watch is disabled")
+        assert courier.counts.disabled == 1
+    assert told == ["no success for 121 hours"]
+    await bench.become(cancelled=1)
+
+
+async def test_records_that_cannot_be_read(bench: Bench) -> None:
+    """They fail their own deliveries, and no others."""
+    await bench.watch("w")
+    await bench.client.hset(f"{TAG}watches:int", "bad", '{"events": ["a.*"]}')
+    await bench.accept("evt")
+    async with bench.courier():
+        await bench.become(delivered=1, waiting=1)
+    log = await bench.client.hget(f"{TAG}delivery:evt:bad:0", "log")
+    assert b"the record of the watch cannot be read" in log
+
+
+async def test_watches_that_hang(bench: Bench) -> None:
+    """They hold a quarter of the slots at most: others are delivered all the while."""
+    good = [f"good{number}" for number in range(3)]
+    for name in good:
+        await bench.watch(name)
+        await bench.client.hset(f"{TAG}health:{name}", "proven", 1)
+    async with Served(_silent) as hanging:
+        for number in range(6):
+            await bench.watch(f"hangs{number}", url=f"https://127.0.0.1:{hanging.port}/")
+        await bench.accept(*(f"e{number}" for number in range(20)))
+        async with bench.courier(slots=8):
+            for name in good:
+                arrived = _arrived(bench, name, 20)
+                await eventually(arrived, f"{name} has all events")
+            assert (await bench.states())["leased"] <= 2
+
+
+def _arrived(bench: Bench, name: str, count: int) -> Callable[[], bool]:
+    return lambda: len(bench.receiver.ids(name)) == count
+
+
+async def _silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
+    await reader.read()
+
+
+async def test_a_courier_that_stops(bench: Bench) -> None:
+    """It ends what is in flight, and claims nothing more."""
+    await bench.watch("w")
+    bench.receiver.hold.clear()
+    await bench.accept("one")
+    courier = Courier([bench.queue], bench.sender, MASTER)
+    running = tasks.spawn(courier.run(), "courier")
+    await eventually(lambda: bool(bench.receiver.received), "it is in flight")
+    courier.stop()
+    await bench.accept("two")
+    bench.receiver.hold.set()
+    await asyncio.wait_for(running, 20)
+    await bench.become(delivered=1, queued=1)
+
+
+async def test_a_courier_that_dies(bench: Bench) -> None:
+    """Another one delivers what it had, when the leases end: nothing is lost."""
+    await bench.watch("w")
+    bench.receiver.hold.clear()
+    await bench.accept("one", "two")
+    async with bench.courier():
+        await eventually(lambda: len(bench.receiver.received) == 2, "both are in flight")
+    bench.receiver.hold.set()
+    await bench.become(leased=2)
+    for delivery in await bench.client.zrange(f"{TAG}leases", 0, -1):
+        await bench.client.zadd(f"{TAG}leases", {delivery: 1})
+    async with bench.courier() as courier:
+        await bench.become(delivered=2)
+        assert courier.counts.lost == 2
+    assert bench.receiver.ids("w") == {"one": 2, "two": 2}
+
+
+async def test_two_couriers(bench: Bench) -> None:
+    """They share the work: each delivery is made once."""
+    for number in range(5):
+        await bench.watch(f"w{number}")
+    async with bench.courier() as one, bench.courier() as two:
+        await bench.accept(*(f"e{number}" for number in range(40)))
+        await bench.become(delivered=200)
+    assert one.counts.delivered + two.counts.delivered == 200
+    for number in range(5):
+        assert bench.receiver.ids(f"w{number}") == {f"e{event}": 1 for event in range(40)}
