@@ -1,0 +1,116 @@
+"""Events of integrations: captured from a provider's webhook, or published by the API itself."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
+from typing import Any, Final
+
+from gateway.domain.webhooks.event_types import is_type
+from gateway.domain.webhooks.kinds.table import KINDS
+from gateway.domain.webhooks.payload import moment
+
+#: The most bytes of an event, which is kept until all its deliveries are over.
+MOST_EVENT: Final = 1024 * 1024
+#: The most characters of an id that a provider or publisher gives.
+MOST_ID: Final = 512
+
+
+class NotJson(Exception):
+    """The body of a webhook is not JSON."""
+
+
+@dataclass(frozen=True, slots=True)
+class Integration:
+    """A connection of an account with a provider.
+
+    kind:    of its provider: a name of `kinds.table`
+    name:    given by its user
+    capture: the part of its capture address that nobody can guess; "": it has none
+    """
+
+    id: str
+    account: str
+    kind: str
+    name: str
+    created_us: int
+    capture: str = ""
+    is_paused: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event, and the bytes that are delivered: made once, so that every signature fits."""
+
+    id: str
+    type: str
+    body: bytes
+
+
+def captured(
+    integration: Integration,
+    body: bytes,
+    header: Callable[[str], str],
+    secrets: Sequence[str],
+    now_us: int,
+) -> Event | None:
+    """The event of a provider's webhook; None: its table does not know what it is.
+
+    body:    as it was received; header: the value by its lower-case name, "" if there is none
+    secrets: of the provider
+
+    Raises Unverified before anything is parsed, and NotJson.
+    """
+    kind = KINDS[integration.kind]
+    kind.verify(body, header, secrets, now_us / 1_000_000)
+    try:
+        payload = json.loads(body)
+    except (ValueError, RecursionError) as error:
+        raise NotJson from error
+    found = kind.normalize(header, payload)
+    if not found.type:
+        return None
+    named = kind.delivery_id(header, payload)[:MOST_ID] or sha256(body).hexdigest()
+    try:
+        return _event(integration, named, found.type, found.created or _now(now_us), found.data)
+    except ValueError as error:  # NaN or infinity, as 1e999 is, which Python's JSON alone has
+        raise NotJson from error
+
+
+def published(
+    integration: Integration, event_type: str, data: dict[str, Any], given: str, now_us: int
+) -> Event:
+    """An event of the API itself. given: its id there, by which it is the same when sent again"""
+    if not is_type(event_type):
+        raise ValueError(event_type)
+    return _event(integration, f"published {given}", event_type, _now(now_us), data)
+
+
+def _event(
+    integration: Integration, named: str, event_type: str, created: str, data: dict[str, Any]
+) -> Event:
+    digest = sha256(f"{integration.id}\0{named}".encode("utf-8", "surrogatepass")).hexdigest()
+    event_id = f"evt_{digest[:32]}"
+    record = {
+        "id": event_id,
+        "type": event_type,
+        "created": created,
+        "integration": {
+            "id": integration.id,
+            "provider": integration.kind,
+            "name": integration.name,
+        },
+        "data": data,
+    }
+    # In ASCII: a lone surrogate, which JSON can have by an escape, has no form in UTF-8.
+    return Event(event_id, event_type, _written(record))
+
+
+def _written(record: dict[str, Any]) -> bytes:
+    return json.dumps(record, separators=(",", ":"), allow_nan=False).encode("ascii")
+
+
+def _now(now_us: int) -> str:
+    return moment(now_us / 1_000_000)

@@ -1,0 +1,100 @@
+"""Events: one webhook is one event, whose bytes say what the provider's webhook said."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from gateway.domain.webhooks.events import Integration, NotJson, captured, published
+from gateway.domain.webhooks.signatures import Unverified, sign
+
+NOW_US = 1_800_000_000_123_456
+SECRET = "s" * 20
+INTEGRATION = Integration("int_1", "acme", "generic", "Acme's cloud", created_us=1)
+PAYLOAD = {"id": "d-1", "type": "host.created", "created": "2026-01-02T03:04:05Z", "data": {"a": 1}}
+
+
+def capture(payload: object = PAYLOAD, integration: Integration = INTEGRATION):
+    body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
+    headers = sign(body, [SECRET], event_id="x", now_s=NOW_US // 1_000_000)
+    return captured(integration, body, lambda name: headers.get(name, ""), [SECRET], NOW_US)
+
+
+def test_the_record() -> None:
+    """The fields of the service's description, in its order."""
+    event = capture()
+    assert json.loads(event.body) == {
+        "id": event.id,
+        "type": "host.created",
+        "created": "2026-01-02T03:04:05.000Z",
+        "integration": {"id": "int_1", "provider": "generic", "name": "Acme's cloud"},
+        "data": {"a": 1},
+    }
+    assert event.type == "host.created"
+    assert list(json.loads(event.body)) == ["id", "type", "created", "integration", "data"]
+
+
+def test_ids() -> None:
+    """A resend is the same event; another delivery or integration is another."""
+    again = capture({**PAYLOAD, "data": {"a": 2}})
+    assert capture().id == again.id
+    others = {
+        capture({**PAYLOAD, "id": "d-2"}).id,
+        capture(integration=replace(INTEGRATION, id="int_2")).id,
+        published(INTEGRATION, "host.created", {}, "d-1", NOW_US).id,
+    }
+    assert len(others | {again.id}) == 4
+
+
+def test_without_an_id_and_a_date() -> None:
+    """The content stands for the id, and the time of capture for the date."""
+    bare = {key: value for key, value in PAYLOAD.items() if key not in ("id", "created")}
+    event = capture(bare)
+    assert event.id == capture(bare).id
+    assert event.id != capture({**bare, "data": {}}).id
+    assert json.loads(event.body)["created"] == "2027-01-15T08:00:00.123Z"
+
+
+def test_what_no_table_knows() -> None:
+    assert capture({"type": "Unknown Thing"}) is None
+
+
+def test_it_is_verified_before_it_is_parsed() -> None:
+    with pytest.raises(Unverified):
+        captured(INTEGRATION, b"{", lambda name: "", [SECRET], NOW_US)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b"",
+        b"{",
+        b"\xff",
+        b"[" * 100_000,
+        b"NaN,",
+        b'{"type":"a.b","data":{"x":1e999}}',
+        b'{"type":"a.b","data":{"x":NaN}}',
+    ],
+)
+def test_what_is_no_json(body: bytes) -> None:
+    with pytest.raises(NotJson):
+        capture(body)
+
+
+@pytest.mark.parametrize("text", ["\ud800", "\u2028", "é", "\x00"])
+def test_any_text_is_written(text: str) -> None:
+    """Also those that have no form in UTF-8; the same bytes each time."""
+    event = capture({**PAYLOAD, "id": text, "data": {"text": text}})
+    assert json.loads(event.body)["data"]["text"] == text
+    assert event.body.isascii()
+
+
+def test_published() -> None:
+    """An event of the API: the id is its publisher's."""
+    event = published(INTEGRATION, "ticket.created", {"id": "7"}, "order-1", NOW_US)
+    assert json.loads(event.body)["data"] == {"id": "7"}
+    assert event.id == published(INTEGRATION, "ticket.closed", {}, "order-1", NOW_US).id
+    with pytest.raises(ValueError, match="Ticket"):
+        published(INTEGRATION, "Ticket", {}, "1", NOW_US)
