@@ -1,4 +1,4 @@
-"""Watches as JSON in Redis. They are untrusted input: others may write to the store."""
+"""Integrations and watches as JSON in Redis: untrusted input, as others may write to the store."""
 
 from __future__ import annotations
 
@@ -6,17 +6,57 @@ import json
 import re
 from typing import Any, Final
 
-from gateway.domain.patterns import LATEST_US
+from gateway.domain.patterns import LATEST_US, is_title, is_word
 from gateway.domain.ports import CorruptRecord
 from gateway.domain.webhooks.destinations import fault_of_url
 from gateway.domain.webhooks.event_types import is_pattern
+from gateway.domain.webhooks.events import Integration
+from gateway.domain.webhooks.kinds.table import KINDS
 from gateway.domain.webhooks.watches import MOST_PATTERNS, Watch
 
 #: The longest record that is read: a URL of 2 KiB, and the most patterns.
 MOST_BYTES: Final = 16 * 1024
 #: Ids of integrations and watches. There is no colon in them, as in the names of deliveries.
 is_id = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch
+#: What nobody can guess of a capture address: 128 bits.
+is_capture = re.compile(r"[0-9a-f]{32}").fullmatch
 _UNREADABLE: Final = (ValueError, TypeError, KeyError, RecursionError)
+
+
+def write_integration(integration: Integration) -> bytes:
+    """An integration as JSON. One always gives the same bytes: `replace_integration` compares."""
+    text = json.dumps(
+        {
+            "id": integration.id,
+            "account": integration.account,
+            "kind": integration.kind,
+            "name": integration.name,
+            "created_us": integration.created_us,
+            "capture": integration.capture,
+            "paused": integration.is_paused,
+        }
+    )
+    return text.encode("ascii")
+
+
+def read_integration(integration: str, content: bytes) -> Integration:
+    """Raises CorruptRecord. integration: the id that the record has to have"""
+    try:
+        if len(content) > MOST_BYTES:
+            raise ValueError(len(content))
+        read = json.loads(content)
+        capture, name = read["capture"], read["name"]
+        return Integration(
+            id=_matching(is_id(read["id"]) is not None and read["id"] == integration, read["id"]),
+            account=_matching(is_word(read["account"]), read["account"]),
+            kind=_matching(read["kind"] in KINDS, read["kind"]),
+            name=_matching(is_title(name), name),
+            created_us=_number(read["created_us"]),
+            capture=_matching(capture == "" or is_capture(capture) is not None, capture),
+            is_paused=_matching(isinstance(read["paused"], bool), read["paused"]),
+        )
+    except _UNREADABLE as error:
+        raise CorruptRecord("integration", integration) from error
 
 
 def write_watch(watch: Watch) -> bytes:
