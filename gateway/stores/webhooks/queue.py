@@ -123,6 +123,38 @@ class Attempt:
     found: str
 
 
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A delivery, as it is shown.
+
+    state:    queued, leased, waiting, delivered, dead or cancelled
+    reason:   why it is dead or cancelled
+    at_us:    when it was made; ended_us: 0: it is not over
+    """
+
+    id: str
+    state: str
+    reason: str
+    at_us: int
+    ended_us: int
+    attempts: tuple[Attempt, ...]
+
+    @property
+    def event(self) -> str:
+        return self.id.partition(":")[0]
+
+
+_FIELDS: Final = ("state", "reason", "at", "ended", "log")
+
+
+def _delivery(delivery: str, found: list[bytes | None]) -> Delivery | None:
+    state, reason, at, ended, log = ((value or b"").decode("utf-8", "replace") for value in found)
+    if not state:
+        return None
+    attempts = tuple(Attempt(*json.loads(line)) for line in log.splitlines())
+    return Delivery(delivery, state, reason, int(at or 0), int(ended or 0), attempts)
+
+
 def shard_of(integration: str) -> int:
     """The shard of an integration's events."""
     return crc32(integration.encode()) % SHARDS
@@ -147,6 +179,7 @@ _CLAIM: Final = _Script("claim.lua")
 _RENEW: Final = _Script("renew.lua")
 _FINISH: Final = _Script("finish.lua")
 _DISABLE: Final = _Script("disable.lua")
+_RESEND: Final = _Script("resend.lua")
 
 
 class DeliveryQueue:
@@ -242,6 +275,35 @@ class DeliveryQueue:
         """Give a watch no more events, and cancel what waits for it."""
         while await self._run(_DISABLE, (f"{self._tag}leases",), (watch, why, _CANCELLED)):
             pass
+
+    # -- what was delivered -----------------------------------------------------------------------
+
+    async def delivery(self, delivery: str) -> Delivery | None:
+        """A delivery with its attempts; None: it is not kept any more."""
+        found = await self._execute("HMGET", f"{self._tag}delivery:{delivery}", *_FIELDS)
+        return _delivery(delivery, found)
+
+    async def deliveries(self, watch: str, most: int = 50, before_us: int = 0) -> list[Delivery]:
+        """Those of a watch, the newest first. before_us: made before then; 0: any"""
+        last = f"({before_us}" if before_us else "+inf"
+        ids = await self._execute(
+            *("ZREVRANGEBYSCORE", f"{self._tag}recent:{watch}", last, "-inf", "LIMIT", 0, most)
+        )
+        found = [await self.delivery(each.decode("ascii", "replace")) for each in ids]
+        return [each for each in found if each is not None]
+
+    async def event(self, event: str) -> bytes | None:
+        """The bytes of an event; None: it is not kept any more."""
+        found: bytes | None = await self._execute("HGET", f"{self._tag}event:{event}", "body")
+        return found
+
+    async def resend(self, event: str, watch: str) -> str | None:
+        """Queue a delivery of this event once more: its id.
+
+        None: the event is not kept any more, or the watch is disabled.
+        """
+        made = await self._run(_RESEND, (f"{self._tag}leases",), (event, watch, CAP))
+        return None if made is None else str(made.decode())
 
     async def _run(self, script: _Script, names: tuple[str, ...], arguments: Iterable[Any]) -> Any:
         arguments = tuple(arguments)

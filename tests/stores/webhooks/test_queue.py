@@ -326,6 +326,46 @@ async def test_what_failures_mean(shard: Shard) -> None:
     assert 7 <= told.silent_s < 60
 
 
+async def test_what_was_delivered(shard: Shard) -> None:
+    """Deliveries of a watch, the newest first, with all their attempts."""
+    await shard.watch("w")
+    await shard.accept("one")
+    (first,) = await shard.take()
+    await shard.fail(first, wait_s=9.0)
+    await shard.accept("two")
+    (second,) = await shard.take()
+    await shard.deliver(second)
+    newest, oldest = await shard.queue.deliveries("w")
+    assert (newest.id, newest.state, newest.event) == ("two:w:0", "delivered", "two")
+    assert newest.ended_us >= newest.at_us > oldest.at_us
+    assert newest.attempts == (attempt(),)
+    assert (oldest.state, oldest.ended_us) == ("waiting", 0)
+    assert oldest.attempts == (attempt(500),)
+    assert await shard.queue.deliveries("w", 1) == [newest]
+    assert await shard.queue.deliveries("w", before_us=newest.at_us) == [oldest]
+    assert await shard.queue.delivery("none:w:0") is None
+    assert await shard.queue.event("one") == BODY
+    assert await shard.queue.event("none") is None
+
+
+async def test_one_more_time(shard: Shard) -> None:
+    """A resend is a delivery of its own, whatever became of the first."""
+    await shard.watch("w")
+    await shard.accept("evt")
+    (first,) = await shard.take()
+    await shard.queue.finish(first, "dead", attempt(500), reason="exhausted")
+    assert await shard.queue.resend("evt", "w") == "evt:w:1"
+    assert await shard.client.zcard(f"{TAG}finished") == 0
+    (again,) = await shard.take()
+    assert (again.id, again.body, again.attempts) == ("evt:w:1", BODY, 0)
+    await shard.deliver(again)
+    assert [each.state for each in await shard.queue.deliveries("w")] == ["delivered", "dead"]
+    assert await shard.client.zrange(f"{TAG}finished", 0, -1) == [b"evt"]
+    assert await shard.queue.resend("none", "w") is None
+    await shard.queue.disable("w", "so")
+    assert await shard.queue.resend("evt", "w") is None
+
+
 async def test_the_budget(store_client: Any) -> None:
     """What is over makes room, the oldest first; what waits never does."""
     shard = Shard(store_client, budget=12_000)
@@ -372,7 +412,7 @@ async def test_a_server_that_lost_the_scripts(shard: Shard) -> None:
 STEPS = st.sampled_from(
     [
         *("accept", "accept", "claim", "claim one", "deliver", "deliver", "fail", "kill"),
-        *("lose", "resume", "pause", "delete", "probe"),
+        *("lose", "resume", "pause", "delete", "probe", "resend"),
     ]
 )
 
@@ -417,6 +457,8 @@ async def _take_step(shard: Shard, step: str, which: int, held: list[Claimed], e
         await shard.accept(event, "a.c" if which % 2 else "a.b")
     elif step.startswith("claim"):
         held += await shard.take(1 if step == "claim one" else 5, others=which)
+    elif step == "resend":
+        await shard.queue.resend(f"e{which}", watch)
     elif step == "lose":
         await shard.end_leases()
     elif step == "probe":

@@ -6,6 +6,9 @@ local shard = string.match(KEYS[1], '^gw:{[^}]*}:')
 local clock = redis.call('TIME')
 local now = clock[1] * 1000000 + clock[2]
 
+-- The bytes of a delivery, for the budget.
+local EACH = 400
+
 local function of_delivery(id)
   return string.match(id, '^([^:]+):([^:]+):')
 end
