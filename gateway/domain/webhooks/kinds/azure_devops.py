@@ -69,9 +69,6 @@ def _pull_request(event: str, payload: Any) -> Captured:
             full_name=f"{text(repository, 'project.name')}/{name}",
         ),
         author=_person(author),
-        url=text(its, "_links.web.href") or text(its, "url"),
-        created=at(its, "creationDate"),
-        updated=at(its, "closedDate") or at(payload, "createdDate"),
     )
     return Captured(f"pull_request.{action}", moment(at(payload, "createdDate")), data)
 

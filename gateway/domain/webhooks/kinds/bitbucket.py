@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from gateway.domain.webhooks.kinds.forms import Person, Repository, pull_request
 from gateway.domain.webhooks.kinds.kind import UNKNOWN, Captured, Header, Kind, by_mac, header_id
-from gateway.domain.webhooks.payload import at, number, text
+from gateway.domain.webhooks.payload import at, moment, number, text
 
 #: By the event's name: of the cloud, and of the Data Center.
 _ACTIONS: Final = {
@@ -58,11 +58,8 @@ def _of_cloud(action: str, payload: Any) -> Captured:
             username=text(author, "nickname", "username"),
             email="",
         ),
-        url=text(its, "links.html.href"),
-        created=at(its, "created_on"),
-        updated=at(its, "updated_on"),
     )
-    return Captured(f"pull_request.{action}", data["updated_at"], data)
+    return Captured(f"pull_request.{action}", moment(at(its, "updated_on")), data)
 
 
 def _of_server(action: str, payload: Any) -> Captured:
@@ -85,10 +82,8 @@ def _of_server(action: str, payload: Any) -> Captured:
             username=text(author, "name"),
             email=text(author, "emailAddress"),
         ),
-        created=at(its, "createdDate"),
-        updated=at(its, "updatedDate"),
     )
-    return Captured(f"pull_request.{action}", data["updated_at"], data)
+    return Captured(f"pull_request.{action}", moment(at(its, "updatedDate")), data)
 
 
 BITBUCKET: Final = Kind(

@@ -32,11 +32,8 @@ def pull_request(
     status: str,
     repository: Repository,
     author: Person,
-    url: str = "",
-    created: Any = None,
-    updated: Any = None,
 ) -> dict[str, Any]:
-    """A pull request. status: open, closed or merged; dates as `payload.moment` reads"""
+    """A pull request. status: open, closed or merged"""
     return {
         "id": its_id,
         "number": number,
@@ -45,9 +42,6 @@ def pull_request(
         "status": status,
         "repository": repository,
         "author": author,
-        "url": url,
-        "created_at": moment(created),
-        "updated_at": moment(updated),
     }
 
 
@@ -65,7 +59,12 @@ def ticket(
     created: Any = None,
     updated: Any = None,
 ) -> dict[str, Any]:
-    """A ticket. key: as people write it: "ABC-12"; status: open, in_progress or closed"""
+    """A ticket.
+
+    key:              as people write it: "ABC-12"
+    status:           open, in_progress or closed
+    created, updated: as `payload.moment` reads
+    """
     return {
         "id": its_id,
         "key": key,

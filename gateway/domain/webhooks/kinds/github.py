@@ -8,35 +8,34 @@ from gateway.domain.webhooks.kinds.forms import Person, Repository, package, pul
 from gateway.domain.webhooks.kinds.kind import UNKNOWN, Captured, Header, Kind, by_mac, header_id
 from gateway.domain.webhooks.payload import at, moment, number, text
 
-#: By its action. One that is closed may have been merged.
+#: Actions, here and of Gitea, that change something of what stays open or closed.
+_UPDATES: Final = dict.fromkeys(
+    ("edited", "labeled", "unlabeled", "label_updated", "label_cleared", "assigned", "unassigned")
+    + ("milestoned", "demilestoned", "locked", "unlocked"),
+    "updated",
+)
+#: By the action. One that is closed may have been merged.
 _PULL_REQUESTS: Final = {
-    "opened": "opened",
-    "reopened": "reopened",
-    "closed": "closed",
+    **_UPDATES,
     **dict.fromkeys(
-        (
-            "edited",
-            "synchronize",
-            "synchronized",
-            "ready_for_review",
-            "converted_to_draft",
-            "labeled",
-        )
-        + ("unlabeled", "assigned", "unassigned", "review_requested", "review_request_removed")
-        + ("milestoned", "demilestoned", "locked", "unlocked", "auto_merge_enabled")
+        ("synchronize", "synchronized", "ready_for_review", "converted_to_draft", "reviewed")
+        + ("review_requested", "review_request_removed", "auto_merge_enabled")
         + ("auto_merge_disabled", "enqueued", "dequeued"),
         "updated",
     ),
+    "opened": "opened",
+    "reopened": "reopened",
+    "closed": "closed",
+    "deleted": "closed",
 }
 _ISSUES: Final = {
+    **_UPDATES,
+    **dict.fromkeys(
+        ("reopened", "transferred", "pinned", "unpinned", "typed", "untyped"), "updated"
+    ),
     "opened": "created",
     "closed": "closed",
     "deleted": "deleted",
-    **dict.fromkeys(
-        ("edited", "reopened", "labeled", "unlabeled", "assigned", "unassigned", "milestoned")
-        + ("demilestoned", "transferred", "pinned", "unpinned", "locked", "unlocked", "typed"),
-        "updated",
-    ),
 }
 _PACKAGES: Final = {"published": "published", "updated": "published"}
 
@@ -56,7 +55,8 @@ def normalize(header: Header, payload: Any) -> Captured:
 
 def _pull_request(action: str, payload: Any) -> Captured:
     its = at(payload, "pull_request")
-    status = "open" if text(its, "state") == "open" else "closed"
+    # One that was deleted has the state that it had.
+    status = "open" if text(its, "state") == "open" and action != "closed" else "closed"
     if status == "closed" and at(its, "merged") is True:
         status = "merged"
         action = "merged" if action == "closed" else action
@@ -73,11 +73,8 @@ def _pull_request(action: str, payload: Any) -> Captured:
             full_name=text(repository, "full_name"),
         ),
         author=_person(at(its, "user")),
-        url=text(its, "html_url"),
-        created=at(its, "created_at"),
-        updated=at(its, "updated_at"),
     )
-    return Captured(f"pull_request.{action}", data["updated_at"], data)
+    return Captured(f"pull_request.{action}", moment(at(its, "updated_at")), data)
 
 
 def _issue(action: str, payload: Any) -> Captured:
@@ -99,14 +96,16 @@ def _issue(action: str, payload: Any) -> Captured:
 
 def _package(action: str, its: Any, payload: Any) -> Captured:
     version = at(its, "package_version")
+    # An image's version is its digest; people know its tag.
+    image = at(version, "container_metadata")
     data = package(
         its_id=text(its, "id"),
         name=text(its, "name"),
         kind=text(its, "package_type", "ecosystem"),
-        version=text(version, "version", "name"),
-        digest="",
+        version=text(image, "tag.name") or text(version, "version", "name"),
+        digest=text(image, "tag.digest", "manifest.digest"),
         repository=text(payload, "repository.full_name"),
-        url=text(version, "package_url", "html_url") or text(its, "html_url"),
+        url=text(version, "html_url") or text(its, "html_url"),
     )
     return Captured(f"package.{action}", moment(at(its, "updated_at")), data)
 

@@ -14,7 +14,7 @@ from gateway.domain.webhooks.kinds.kind import (
     by_token,
     header_id,
 )
-from gateway.domain.webhooks.payload import at, number, text
+from gateway.domain.webhooks.payload import at, moment, number, text
 from gateway.domain.webhooks.signatures import STANDARD_HEADERS, verify
 
 _ACTIONS: Final = {
@@ -65,11 +65,8 @@ def _merge_request(action: str, its: Any, payload: Any) -> Captured:
             full_name=text(project, "path_with_namespace"),
         ),
         author=_author(its, payload),
-        url=text(its, "url"),
-        created=at(its, "created_at"),
-        updated=at(its, "updated_at"),
     )
-    return Captured(f"pull_request.{action}", data["updated_at"], data)
+    return Captured(f"pull_request.{action}", moment(at(its, "updated_at")), data)
 
 
 def _issue(action: str, its: Any, payload: Any) -> Captured:
