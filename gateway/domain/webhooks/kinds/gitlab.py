@@ -70,16 +70,17 @@ def _merge_request(action: str, its: Any, payload: Any) -> Captured:
 
 
 def _issue(action: str, its: Any, payload: Any) -> Captured:
-    assignees = at(payload, "assignees")
+    severity = text(its, "severity")
+    assignees = _list(payload, "assignees")
     data = ticket(
         its_id=text(its, "id"),
         key=f"{text(payload, 'project.path_with_namespace')}#{text(its, 'iid')}",
         title=text(its, "title"),
         description=text(its, "description"),
         status="closed" if text(its, "state") == "closed" else "open",
-        priority=text(its, "severity"),
+        priority="" if severity == "unknown" else severity,
         reporter=_author(its, payload),
-        assignee=_person(assignees[0]) if isinstance(assignees, list) and assignees else NOBODY,
+        assignee=_person(assignees[0]) if assignees else NOBODY,
         url=text(its, "url"),
         created=at(its, "created_at"),
         updated=at(its, "updated_at"),
@@ -88,12 +89,16 @@ def _issue(action: str, its: Any, payload: Any) -> Captured:
 
 
 def _author(its: Any, payload: Any) -> Person:
-    """`user` is who did it: the author only if the ids agree. Of any other only the id is there."""
+    """`user` is who did it, who need not be the author: of that one, only the id is sure."""
     author_id = text(its, "author_id")
-    actor = at(payload, "user")
-    if author_id and author_id == text(actor, "id"):
-        return _person(actor)
-    return Person(id=author_id, username="", email="")
+    people = [at(payload, "user"), *_list(payload, "assignees"), *_list(payload, "reviewers")]
+    of_author = (each for each in people if author_id and author_id == text(each, "id"))
+    return _person(next(of_author, {"id": author_id}))
+
+
+def _list(payload: Any, key: str) -> list[Any]:
+    found = at(payload, key)
+    return found if isinstance(found, list) else []
 
 
 def _person(its: Any) -> Person:
