@@ -19,14 +19,21 @@ _ACTIONS: Final = {
     "pullrequest:fulfilled": "merged",
     "pullrequest:rejected": "closed",
     **dict.fromkeys(
-        ("pullrequest:approved", "pullrequest:unapproved", "pullrequest:changes_request_created"),
+        ("pullrequest:approved", "pullrequest:unapproved", "pullrequest:push")
+        + ("pullrequest:changes_request_created", "pullrequest:changes_request_removed"),
         "updated",
     ),
     "pr:opened": "opened",
+    "pr:reopened": "reopened",
     "pr:merged": "merged",
     "pr:declined": "closed",
     "pr:deleted": "closed",
-    **dict.fromkeys(("pr:modified", "pr:from_ref_updated", "pr:reviewer:updated"), "updated"),
+    **dict.fromkeys(
+        ("pr:modified", "pr:from_ref_updated", "pr:to_ref_updated", "pr:reviewer:updated")
+        + ("pr:reviewer:approved", "pr:reviewer:unapproved", "pr:reviewer:needs_work")
+        + ("pr:reviewer:changes_requested",),
+        "updated",
+    ),
 }
 _STATUS: Final = {"OPEN": "open", "MERGED": "merged", "DECLINED": "closed", "SUPERSEDED": "closed"}
 
@@ -39,6 +46,12 @@ def _normalize(header: Header, payload: Any) -> Captured:
     return _of_cloud(action, payload) if "pullrequest:" in event else _of_server(action, payload)
 
 
+def _status(its: Any, action: str) -> str:
+    """By the state, and by what happened if that is none of those that are known."""
+    by_action = {"merged": "merged", "closed": "closed"}.get(action, "open")
+    return _STATUS.get(text(its, "state"), by_action)
+
+
 def _of_cloud(action: str, payload: Any) -> Captured:
     its, repository = at(payload, "pullrequest"), at(payload, "repository")
     author = at(its, "author")
@@ -47,7 +60,7 @@ def _of_cloud(action: str, payload: Any) -> Captured:
         number=number(its, "id"),
         title=text(its, "title"),
         description=text(its, "description", "summary.raw"),
-        status=_STATUS.get(text(its, "state"), "open"),
+        status=_status(its, action),
         repository=Repository(
             id=text(repository, "uuid"),
             name=text(repository, "name"),
@@ -55,7 +68,7 @@ def _of_cloud(action: str, payload: Any) -> Captured:
         ),
         author=Person(
             id=text(author, "account_id", "uuid"),
-            username=text(author, "nickname", "username"),
+            username=text(author, "nickname", "username", "display_name"),
             email="",
         ),
     )
@@ -71,11 +84,12 @@ def _of_server(action: str, payload: Any) -> Captured:
         number=number(its, "id"),
         title=text(its, "title"),
         description=text(its, "description"),
-        status=_STATUS.get(text(its, "state"), "open"),
+        # One that was deleted has the state that it had.
+        status="closed" if action == "closed" else _status(its, action),
         repository=Repository(
             id=text(repository, "id"),
             name=text(repository, "name") or slug,
-            full_name=f"{text(repository, 'project.key')}/{slug}",
+            full_name="/".join(filter(None, (text(repository, "project.key"), slug))),
         ),
         author=Person(
             id=text(author, "id"),
@@ -83,7 +97,9 @@ def _of_server(action: str, payload: Any) -> Captured:
             email=text(author, "emailAddress"),
         ),
     )
-    return Captured(f"pull_request.{action}", moment(at(its, "updatedDate")), data)
+    return Captured(
+        f"pull_request.{action}", moment(at(payload, "date") or at(its, "updatedDate")), data
+    )
 
 
 BITBUCKET: Final = Kind(

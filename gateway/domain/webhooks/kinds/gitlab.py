@@ -53,12 +53,13 @@ def _normalize(_header: Header, payload: Any) -> Captured:
 
 def _merge_request(action: str, its: Any, payload: Any) -> Captured:
     project = at(payload, "project")
+    by_action = {"merged": "merged", "closed": "closed"}.get(action, "open")
     data = pull_request(
         its_id=text(its, "id"),
         number=number(its, "iid"),
         title=text(its, "title"),
         description=text(its, "description"),
-        status=_STATUS.get(text(its, "state"), "open"),
+        status=_STATUS.get(text(its, "state"), by_action),
         repository=Repository(
             id=text(project, "id"),
             name=text(project, "name"),
