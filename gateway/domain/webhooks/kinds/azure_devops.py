@@ -20,7 +20,9 @@ from gateway.domain.webhooks.payload import at, moment, number, text
 from gateway.domain.webhooks.signatures import Unverified
 
 _STATUS: Final = {"active": "open", "completed": "merged", "abandoned": "closed"}
-_CLOSED: Final = frozenset(("closed", "done", "removed", "resolved", "completed"))
+#: States of work items in the processes that come with it. Any other is in progress.
+_OPEN: Final = frozenset(("", "new", "to do", "proposed", "approved", "design", "requested"))
+_CLOSED: Final = frozenset(("closed", "done", "removed", "resolved", "completed", "inactive"))
 _TICKETS: Final = {
     "workitem.created": "created",
     "workitem.updated": "updated",
@@ -28,7 +30,7 @@ _TICKETS: Final = {
     "workitem.restored": "updated",
 }
 #: "Ann Lee <ann@example.com>", as older work items name people.
-_NAMED: Final = re.compile(r"([^<]*?) ?<([^<>]*)>").fullmatch
+_NAMED: Final = re.compile(r"[^<]*<([^<>]*)>").fullmatch
 
 
 def _verify(_body: bytes, header: Header, secrets: Sequence[str], _now_s: float) -> None:
@@ -66,7 +68,7 @@ def _pull_request(event: str, payload: Any) -> Captured:
         repository=Repository(
             id=text(repository, "id"),
             name=name,
-            full_name=f"{text(repository, 'project.name')}/{name}",
+            full_name="/".join(filter(None, (text(repository, "project.name"), name))),
         ),
         author=_person(author),
     )
@@ -76,28 +78,38 @@ def _pull_request(event: str, payload: Any) -> Captured:
 def _work_item(action: str, payload: Any) -> Captured:
     its = at(payload, "resource")
     # An update has what changed, and the whole item in its revision.
-    fields = at(its, "revision.fields") or at(its, "fields")
-    # Their names have dots.
-    found = fields if isinstance(fields, dict) else {}
-    state = str(found.get("System.State") or "").lower()
-    status = "closed" if state in _CLOSED else "open" if state in {"", "new"} else "in_progress"
-    if action == "updated" and status == "closed":
+    changed = _fields(its, "fields")
+    fields = _fields(its, "revision.fields") or changed
+    state = _text(fields, "System.State").lower()
+    status = "open" if state in _OPEN else "closed" if state in _CLOSED else "in_progress"
+    if action == "updated" and status == "closed" and "System.State" in changed:
         action = "closed"
     its_id = text(its, "workItemId", "id")
     data = ticket(
         its_id=its_id,
         key=its_id,
-        title=_text(found, "System.Title"),
-        description=_text(found, "System.Description"),
+        title=_text(fields, "System.Title"),
+        description=_text(fields, "System.Description"),
         status=status,
-        priority=_text(found, "Microsoft.VSTS.Common.Priority"),
-        reporter=_person(found.get("System.CreatedBy")),
-        assignee=_person(found.get("System.AssignedTo")),
-        url=text(its, "_links.html.href") or text(its, "url"),
-        created=found.get("System.CreatedDate"),
-        updated=found.get("System.ChangedDate"),
+        priority=_text(fields, "Microsoft.VSTS.Common.Priority"),
+        reporter=_person(fields.get("System.CreatedBy")),
+        assignee=_person(fields.get("System.AssignedTo")),
+        url=text(its, "_links.html.href", "revision._links.html.href", "revision.url", "url"),
+        created=fields.get("System.CreatedDate"),
+        updated=fields.get("System.ChangedDate"),
     )
     return Captured(f"ticket.{action}", moment(at(payload, "createdDate")), data)
+
+
+def _fields(its: Any, path: str) -> dict[str, Any]:
+    """By their names, which have dots. One that changed has its new value."""
+    found = at(its, path)
+    if not isinstance(found, dict):
+        return {}
+    return {
+        name: value.get("newValue") if isinstance(value, dict) and "newValue" in value else value
+        for name, value in found.items()
+    }
 
 
 def _text(fields: dict[str, Any], name: str) -> str:
@@ -105,11 +117,12 @@ def _text(fields: dict[str, Any], name: str) -> str:
 
 
 def _person(its: Any) -> Person:
+    """The unique name is an address, or one of a Windows domain on a server of one's own."""
     if isinstance(its, str):
         named = _NAMED(its)
-        email = its if named is None else named[2]
-        return Person(id="", username=its if named is None else named[1], email=email)
-    unique = text(its, "uniqueName")
+        unique = its if named is None else named[1]
+    else:
+        unique = text(its, "uniqueName", "displayName")
     return Person(id=text(its, "id"), username=unique, email=unique if "@" in unique else "")
 
 
