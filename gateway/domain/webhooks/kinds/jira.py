@@ -1,4 +1,4 @@
-"""Jira: https://developer.atlassian.com/server/jira/platform/webhooks/"""
+"""Jira Cloud and Data Center: https://developer.atlassian.com/server/jira/platform/webhooks/"""
 
 from __future__ import annotations
 
@@ -35,11 +35,19 @@ def _normalize(_header: Header, payload: Any) -> Captured:
         priority=text(fields, "priority.name"),
         reporter=_person(at(fields, "reporter")),
         assignee=_person(at(fields, "assignee")),
-        url=text(its, "self"),
+        url=_url(its),
         created=at(fields, "created"),
         updated=at(fields, "updated"),
     )
-    return Captured(f"ticket.{action}", moment(at(payload, "timestamp")), data)
+    return Captured(
+        f"ticket.{action}", moment(at(payload, "timestamp")) or data["updated_at"], data
+    )
+
+
+def _url(its: Any) -> str:
+    """The page for people; `self` is that of the API."""
+    site, api, _ = text(its, "self").partition("/rest/")
+    return f"{site}/browse/{text(its, 'key')}" if api else ""
 
 
 def _has_changed(payload: Any, field: str) -> bool:
