@@ -10,14 +10,17 @@ from gateway.domain.webhooks.kinds.forms import package
 from gateway.domain.webhooks.kinds.kind import UNKNOWN, Captured, Header, Kind, by_token
 from gateway.domain.webhooks.payload import at, moment, text
 
+#: By the type: as a CloudEvent, in Harbor's own form, and in that of its first version.
 _ACTIONS: Final = {
-    **dict.fromkeys(("PUSH_ARTIFACT", "pushImage"), "published"),
-    **dict.fromkeys(("DELETE_ARTIFACT", "deleteImage"), "deleted"),
+    **dict.fromkeys(("harbor.artifact.pushed", "PUSH_ARTIFACT", "pushImage"), "published"),
+    **dict.fromkeys(("harbor.artifact.deleted", "DELETE_ARTIFACT", "deleteImage"), "deleted"),
 }
 
 
 def _delivery_id(_header: Header, payload: Any) -> str:
-    """It names none: the content stands for it."""
+    """The id of a CloudEvent; in Harbor's own form the content stands for it."""
+    if text(payload, "specversion"):
+        return text(payload, "id")
     return sha256(json.dumps(payload, sort_keys=True).encode()).hexdigest()
 
 
@@ -25,20 +28,28 @@ def _normalize(_header: Header, payload: Any) -> Captured:
     action = _ACTIONS.get(text(payload, "type"))
     if action is None:
         return UNKNOWN
-    resources = at(payload, "event_data.resources")
+    event = at(payload, "event_data") or at(payload, "data")
+    resources = at(event, "resources")
     its = resources[0] if isinstance(resources, list) and resources else {}
-    repository = at(payload, "event_data.repository")
-    name = text(repository, "repo_full_name", "name")
+    repository = at(event, "repository")
+    name, digest, tag = (
+        text(repository, "repo_full_name", "name"),
+        text(its, "digest"),
+        text(its, "tag"),
+    )
+    # What has no tag has its digest there.
+    version = "" if tag == digest else tag
     data = package(
-        its_id=text(its, "digest") or f"{name}:{text(its, 'tag')}",
+        its_id=digest or f"{name}:{tag}",
         name=name,
         kind="container",
-        version=text(its, "tag"),
-        digest=text(its, "digest"),
+        version=version,
+        digest=digest,
         repository=text(repository, "namespace"),
         url=text(its, "resource_url"),
     )
-    return Captured(f"package.{action}", moment(at(payload, "occur_at")), data)
+    created = at(payload, "occur_at") or at(payload, "time")
+    return Captured(f"package.{action}", moment(created), data)
 
 
 HARBOR: Final = Kind("harbor", by_token("authorization"), _delivery_id, _normalize)
