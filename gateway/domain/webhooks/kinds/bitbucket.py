@@ -104,7 +104,7 @@ def _of_server(action: str, payload: Any) -> Captured:
 
 BITBUCKET: Final = Kind(
     "bitbucket",
-    by_mac("x-hub-signature", "sha256="),
+    by_mac("x-hub-signature", prefix="sha256="),
     header_id("x-request-uuid", "x-request-id"),
     _normalize,
 )

@@ -116,7 +116,7 @@ def _person(its: Any) -> Person:
 
 GITHUB: Final = Kind(
     "github",
-    by_mac("x-hub-signature-256", "sha256="),
+    by_mac("x-hub-signature-256", prefix="sha256="),
     header_id("x-github-delivery"),
     normalize,
 )

@@ -65,7 +65,7 @@ def _person(its: Any) -> Person:
 
 JIRA: Final = Kind(
     "jira",
-    by_mac("x-hub-signature", "sha256="),
+    by_mac("x-hub-signature", prefix="sha256="),
     header_id("x-atlassian-webhook-identifier"),
     _normalize,
 )

@@ -51,15 +51,13 @@ class Kind:
     normalize: Callable[[Header, Any], Captured]
 
 
-def by_mac(
-    header_name: str, prefix: str = ""
-) -> Callable[[bytes, Header, Sequence[str], float], None]:
-    """Verifies an HMAC-SHA-256 of the body, in hex after this prefix."""
+def by_mac(*header_names: str, prefix: str = "") -> Verify:
+    """Verifies an HMAC-SHA-256 of the body, in hex after this prefix, in the first header there."""
 
     def verify(body: bytes, header: Header, secrets: Sequence[str], _now_s: float) -> None:
-        sent = header(header_name)
+        sent = next(filter(None, map(header, header_names)), "")
         if not sent:
-            raise Unverified(f"no signature: expected {header_name}")
+            raise Unverified(f"no signature: expected {header_names[0]}")
         macs = [hmac.digest(secret.encode(), body, "sha256").hex() for secret in secrets]
         check_any(sent.removeprefix(prefix).lower() if sent.startswith(prefix) else "", macs)
 
