@@ -83,7 +83,8 @@ def _work_item(action: str, payload: Any) -> Captured:
     state = _text(fields, "System.State").lower()
     status = "open" if state in _OPEN else "closed" if state in _CLOSED else "in_progress"
     if action == "updated" and status == "closed" and "System.State" in changed:
-        action = "closed"
+        before = at(its, "fields")["System.State"]
+        action = "updated" if text(before, "oldValue").lower() in _CLOSED else "closed"
     its_id = text(its, "workItemId", "id")
     data = ticket(
         its_id=its_id,
