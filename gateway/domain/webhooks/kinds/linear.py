@@ -54,19 +54,20 @@ def _normalize(_header: Header, payload: Any) -> Captured:
         description=text(its, "description"),
         status=status,
         priority=_PRIORITIES[priority] if 0 <= priority < len(_PRIORITIES) else "",
-        reporter=_person(at(its, "creator"), text(its, "creatorId")),
-        assignee=_person(at(its, "assignee"), text(its, "assigneeId")),
-        url=text(payload, "url"),
+        reporter=_person(text(its, "creatorId"), at(its, "creator"), at(payload, "actor")),
+        assignee=_person(text(its, "assigneeId"), at(its, "assignee"), at(payload, "actor")),
+        url=text(payload, "url") or text(its, "url"),
         created=at(its, "createdAt"),
         updated=at(its, "updatedAt"),
     )
     return Captured(f"ticket.{action}", moment(at(payload, "createdAt")), data)
 
 
-def _person(its: Any, its_id: str) -> Person:
-    return Person(
-        id=text(its, "id") or its_id, username=text(its, "name"), email=text(its, "email")
-    )
+def _person(its_id: str, its: Any, actor: Any) -> Person:
+    """`actor` is who did it, which tells more of one who is the same."""
+    its_id = text(its, "id") or its_id
+    known = actor if its is None and its_id and its_id == text(actor, "id") else its
+    return Person(id=its_id, username=text(known, "name"), email=text(known, "email"))
 
 
 LINEAR: Final = Kind("linear", _verify, header_id("linear-delivery"), _normalize)
