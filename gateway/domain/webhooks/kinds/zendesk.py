@@ -31,7 +31,7 @@ _ACTIONS: Final = {
 _STATUS: Final = {
     **dict.fromkeys(("new", "open"), "open"),
     **dict.fromkeys(("pending", "hold", "on-hold"), "in_progress"),
-    **dict.fromkeys(("solved", "closed", "deleted"), "closed"),
+    **dict.fromkeys(("solved", "closed", "deleted", "archived", "scrubbed"), "closed"),
 }
 
 
@@ -59,7 +59,9 @@ def _normalize(_header: Header, payload: Any) -> Captured:
     its = at(payload, "detail")
     status = _STATUS.get(text(its, "status").lower(), "open")
     action = _ACTIONS.get(event.removeprefix(_PREFIX), "updated")
-    if action == "updated" and status == "closed" and event.endswith(".status_changed"):
+    # One that was solved is closed some days later.
+    before = _STATUS.get(text(payload, "event.previous").lower())
+    if event == f"{_PREFIX}status_changed" and status == "closed" and before != "closed":
         action = "closed"
     its_id = text(its, "id")
     data = ticket(
