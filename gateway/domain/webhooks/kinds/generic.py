@@ -6,14 +6,19 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from gateway.domain.webhooks.event_types import is_type
-from gateway.domain.webhooks.kinds.kind import UNKNOWN, Captured, Header, Kind, payload_id
+from gateway.domain.webhooks.kinds.kind import UNKNOWN, Captured, Header, Kind
 from gateway.domain.webhooks.payload import at, moment, text
-from gateway.domain.webhooks.signatures import Verification
+from gateway.domain.webhooks.signatures import STANDARD_ID, Verification
 
 
 def _verify(body: bytes, header: Header, secrets: Sequence[str], now_s: float) -> None:
     by = Verification("generic", tuple(secrets))
     by.check(by.read(header, now_s), body)
+
+
+def _delivery_id(header: Header, payload: Any) -> str:
+    """The one of the body, which is signed whatever the form."""
+    return text(payload, "id") or header(STANDARD_ID)
 
 
 def _normalize(_header: Header, payload: Any) -> Captured:
@@ -24,4 +29,4 @@ def _normalize(_header: Header, payload: Any) -> Captured:
     return Captured(event_type, moment(at(payload, "created")), data)
 
 
-GENERIC: Final = Kind("generic", _verify, payload_id("id"), _normalize)
+GENERIC: Final = Kind("generic", _verify, _delivery_id, _normalize)
