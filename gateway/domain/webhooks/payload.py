@@ -29,7 +29,8 @@ def text(payload: Any, *paths: str) -> str:
     for path in paths:
         found = at(payload, path)
         if isinstance(found, str) and found:
-            return found
+            # JSON can have half of a surrogate pair, which UTF-8 cannot.
+            return found if found.isascii() else found.encode("utf-8", "replace").decode()
         if isinstance(found, int) and not isinstance(found, bool):
             return str(found)
     return ""

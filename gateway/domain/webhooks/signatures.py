@@ -213,13 +213,18 @@ def _of_form(
         signature = headers.get(STANDARD_SIGNATURE)
         if event_id is None or timestamp is None or signature is None:
             return None
-        return timestamp, f"{event_id}.{timestamp}.".encode(), _in_base64(signature)
+        return timestamp, in_bytes(f"{event_id}.{timestamp}."), _in_base64(signature)
     signature, timestamp = headers.get(names.signature), headers.get(names.timestamp)
     if signature is None or (form == "timed" and timestamp is None):
         return None
     if form == "body-only" or timestamp is None:
         return None, b"", _in_hex(signature)
-    return timestamp, f"{timestamp}.".encode(), _in_hex(signature)
+    return timestamp, in_bytes(f"{timestamp}."), _in_hex(signature)
+
+
+def in_bytes(value: str) -> bytes:
+    """Of headers. Bytes that are not UTF-8 are surrogates in them, as aiohttp reads them."""
+    return value.encode("utf-8", "surrogatepass")
 
 
 def _check_time(timestamp: str, now_s: float, tolerance_s: float) -> None:

@@ -64,4 +64,5 @@ def test_values() -> None:
         "",
         "",
     )
+    assert text({"a": "half \ud83d é 😀"}, "a") == "half ? é 😀"
     assert (number(payload, "s"), number(payload, "a.n"), number(payload, "a.b")) == (12, 7, 0)

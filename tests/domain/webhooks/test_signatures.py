@@ -129,6 +129,14 @@ def test_no_signature() -> None:
         verify(BODY, headers, [SECRET], now_s=NOW, forms=["timed"])
 
 
+@pytest.mark.parametrize("name", ["webhook-id", "webhook-timestamp", "x-service-timestamp"])
+def test_headers_that_are_not_utf8(name: str) -> None:
+    """Are refused as any that do not fit."""
+    form: Form = "timed" if name.startswith("x-") else "standard"
+    with pytest.raises(Unverified):
+        verify(BODY, {**signed(), name: "\udcff"}, [SECRET], now_s=NOW, forms=[form])
+
+
 def test_brands() -> None:
     """The names of the headers are a setting."""
     names = Names.of_brand("acme")

@@ -121,7 +121,7 @@ def _person(its: Any) -> Person:
     """The unique name is an address, or one of a Windows domain on a server of one's own."""
     if isinstance(its, str):
         named = _NAMED(its)
-        unique = its if named is None else named[1]
+        unique = text({"it": its if named is None else named[1]}, "it")
     else:
         unique = text(its, "uniqueName", "displayName")
     return Person(id=text(its, "id"), username=unique, email=unique if "@" in unique else "")

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gateway.domain.webhooks.payload import text
-from gateway.domain.webhooks.signatures import Unverified
+from gateway.domain.webhooks.signatures import Unverified, in_bytes
 
 #: The value of a header by its lower-case name; "": there is none.
 Header = Callable[[str], str]
@@ -78,9 +78,9 @@ def by_token(header_name: str) -> Verify:
 
 def check_any(sent: str, expected: Sequence[str]) -> None:
     """Raises Unverified unless one of these was sent. All are compared, in constant time."""
-    given = sent.encode()
+    given = in_bytes(sent)
     fits = [hmac.compare_digest(given, each.encode()) for each in expected]
-    if not any(fits):
+    if not given or not any(fits):
         raise Unverified("the signature does not fit the body and the secret")
 
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 from gateway.domain.webhooks.kinds.forms import incident
 from gateway.domain.webhooks.kinds.kind import UNKNOWN, Captured, Header, Kind, payload_id
 from gateway.domain.webhooks.payload import at, moment, number, text
-from gateway.domain.webhooks.signatures import MOST_SIGNATURES, Unverified
+from gateway.domain.webhooks.signatures import MOST_SIGNATURES, Unverified, in_bytes
 
 _SIGNATURE: Final = "x-pagerduty-signature"
 _ACTIONS: Final = {
@@ -28,7 +28,7 @@ def _verify(body: bytes, header: Header, secrets: Sequence[str], _now_s: float) 
         raise Unverified(f"no signature: expected {_SIGNATURE}")
     found = [part.strip().removeprefix("v1=") for part in sent.split(",")[:MOST_SIGNATURES]]
     macs = [hmac.digest(secret.encode(), body, "sha256").hex() for secret in secrets]
-    fits = [hmac.compare_digest(one.encode(), mac.encode()) for one in found for mac in macs]
+    fits = [hmac.compare_digest(in_bytes(one), mac.encode()) for one in found for mac in macs]
     if not any(fits):
         raise Unverified("the signature does not fit the body and the secret")
 

@@ -18,7 +18,7 @@ from gateway.domain.webhooks.kinds.kind import (
     payload_id,
 )
 from gateway.domain.webhooks.payload import at, moment, text
-from gateway.domain.webhooks.signatures import TOLERANCE_S, Unverified
+from gateway.domain.webhooks.signatures import TOLERANCE_S, Unverified, in_bytes
 
 _SIGNATURE: Final = "x-zendesk-webhook-signature"
 _TIMESTAMP: Final = "x-zendesk-webhook-signature-timestamp"
@@ -39,7 +39,7 @@ def _verify(body: bytes, header: Header, secrets: Sequence[str], now_s: float) -
     sent, timestamp = header(_SIGNATURE), header(_TIMESTAMP)
     if not sent or not timestamp:
         raise Unverified(f"no signature: expected {_SIGNATURE} and {_TIMESTAMP}")
-    signed = timestamp.encode() + body
+    signed = in_bytes(timestamp) + body
     check_any(
         sent, [in_base64(hmac.digest(secret.encode(), signed, "sha256")) for secret in secrets]
     )
