@@ -56,10 +56,12 @@ def _has_changed(payload: Any, field: str) -> bool:
 
 
 def _person(its: Any) -> Person:
+    email = text(its, "emailAddress")
     return Person(
         id=text(its, "accountId", "key"),
         username=text(its, "name", "displayName"),
-        email=text(its, "emailAddress"),
+        # Of those who hide theirs, some versions send "?".
+        email=email if "@" in email else "",
     )
 
 
