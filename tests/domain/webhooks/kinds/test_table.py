@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gateway.domain.webhooks.event_types import is_type
 from gateway.domain.webhooks.kinds.table import KINDS
 from gateway.domain.webhooks.signatures import Unverified
+from tests.domain.webhooks.kinds.cases import FIXTURES
 
 EVENTS = {
     "x-github-event": "pull_request",
@@ -32,8 +33,28 @@ PAYLOADS: list[dict[str, Any]] = [
     {"type": "PUSH_ARTIFACT", "event_data": {"resources": [None]}},
     {"type": "a.b", "data": {}},
 ]
+#: The types of kinds, with the fields that their data has.
+FIELDS = {
+    "pull_request": {
+        *("id", "number", "title", "description", "status", "repository", "author"),
+    },
+    "ticket": {
+        *("id", "key", "title", "description", "status", "priority", "reporter", "assignee"),
+        *("url", "created_at", "updated_at"),
+    },
+    "incident": {
+        *("id", "number", "title", "status", "urgency", "service", "url", "created_at"),
+    },
+    "package": {"id", "name", "kind", "version", "digest", "repository", "url"},
+}
+TYPES = {
+    *(f"pull_request.{did}" for did in ("opened", "updated", "closed", "merged", "reopened")),
+    *(f"ticket.{did}" for did in ("created", "updated", "closed", "deleted")),
+    *(f"incident.{did}" for did in ("triggered", "acknowledged", "resolved")),
+    *(f"package.{did}" for did in ("published", "deleted")),
+}
 JUNK = st.recursive(
-    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5) | st.just("\ud800"),
     lambda inner: (
         st.lists(inner, max_size=2) | st.dictionaries(st.text(max_size=5), inner, max_size=3)
     ),
@@ -46,6 +67,26 @@ def test_the_names() -> None:
         *("azure-devops", "bitbucket", "generic", "gitea", "github", "gitlab"),
         *("harbor", "jira", "linear", "pagerduty", "zendesk"),
     ]
+
+
+def test_fixtures() -> None:
+    """Each kind has some, and all types are among them."""
+    events = {
+        path.name: [json.loads(file.read_text())["event"]["type"] for file in path.iterdir()]
+        for path in FIXTURES.iterdir()
+    }
+    assert sorted(name.replace("_", "-") for name in events) == sorted(KINDS)
+    assert {type for name, types in events.items() if name != "generic" for type in types} == {
+        *TYPES,
+        "",
+    }
+
+
+def nulls(data: Any) -> bool:
+    """Is there a null anywhere?"""
+    if isinstance(data, dict):
+        return any(map(nulls, data.values()))
+    return data is None
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -62,6 +103,11 @@ def test_nothing_raises(name: str, payload: dict[str, Any], junk: Any, event: st
         assert not captured.type or is_type(captured.type)
         assert isinstance(kind.delivery_id(header, found), str)
         json.dumps(captured.data)
+        if captured.type and name != "generic":
+            assert captured.type in TYPES
+            assert captured.data.keys() == FIELDS[captured.type.partition(".")[0]]
+            assert not nulls(captured.data)
+            json.dumps(captured.data, ensure_ascii=False).encode()
 
 
 @pytest.mark.parametrize("name", KINDS)
@@ -74,6 +120,6 @@ def test_without_a_signature(name: str) -> None:
 @pytest.mark.parametrize("name", KINDS)
 def test_a_wrong_signature(name: str) -> None:
     """Each refuses it, whatever its form is."""
-    for value in ("x", "sha256=00", "v1=00", "Basic eA==", "\xff", "v1=" + "0" * 64):
+    for value in ("x", "sha256=00", "v1=00", "Basic eA==", "\xff", "v1=" + "0" * 64, "\udcff"):
         with pytest.raises(Unverified):
             KINDS[name].verify(b"{}", lambda _, value=value: value, ["s" * 20], 0.0)  # type: ignore[misc]
