@@ -85,7 +85,8 @@ def _work_item(action: str, payload: Any) -> Captured:
     if action == "updated" and status == "closed" and "System.State" in changed:
         before = at(its, "fields")["System.State"]
         action = "updated" if text(before, "oldValue").lower() in _CLOSED else "closed"
-    its_id = text(its, "workItemId", "id")
+    # The id of an update is its number among those of the item.
+    its_id = text(its, "revision.id", "workItemId", "id")
     data = ticket(
         its_id=its_id,
         key=its_id,

@@ -92,7 +92,11 @@ def _issue(action: str, its: Any, payload: Any) -> Captured:
 def _author(its: Any, payload: Any) -> Person:
     """`user` is who did it, who need not be the author: of that one, only the id is sure."""
     author_id = text(its, "author_id")
-    people = [at(payload, "user"), *_list(payload, "assignees"), *_list(payload, "reviewers")]
+    actor = at(payload, "user")
+    if text(its, "action") == "open" and not text(actor, "id"):
+        # Older versions send no id. Who opens it is the author.
+        return Person(id=author_id, username=text(actor, "username"), email="")
+    people = [actor, *_list(payload, "assignees"), *_list(payload, "reviewers")]
     of_author = (each for each in people if author_id and author_id == text(each, "id"))
     return _person(next(of_author, {"id": author_id}))
 
