@@ -32,18 +32,14 @@ def _normalize(_header: Header, payload: Any) -> Captured:
     resources = at(event, "resources")
     its = resources[0] if isinstance(resources, list) and resources else {}
     repository = at(event, "repository")
-    name, digest, tag = (
-        text(repository, "repo_full_name", "name"),
-        text(its, "digest"),
-        text(its, "tag"),
-    )
-    # What has no tag has its digest there.
-    version = "" if tag == digest else tag
+    name = text(repository, "repo_full_name", "name")
+    digest, tag = text(its, "digest"), text(its, "tag")
     data = package(
         its_id=digest or f"{name}:{tag}",
         name=name,
         kind="container",
-        version=version,
+        # What has no tag has its digest there.
+        version="" if tag == digest else tag,
         digest=digest,
         repository=text(repository, "namespace"),
         url=text(its, "resource_url"),
