@@ -84,7 +84,7 @@ def fault_of_url(url: str) -> str | None:
     if not _PRINTABLE(url):
         return "a URL with a space, a control character or one beyond ASCII"
     if not url.lower().startswith("https://"):
-        return "expected https://"
+        return "a URL that does not begin with https://"
     if "#" in url:
         return "a URL with a fragment, which is never sent"
     authority = re.split(r"[/?]", url[len("https://") :], maxsplit=1)[0]

@@ -16,6 +16,9 @@ MOST_WATCHES: Final = 50
 MOST_PATTERNS: Final = 50
 
 
+State = Literal["active", "failing", "disabled", "paused"]
+
+
 @dataclass(frozen=True, slots=True)
 class Watch:
     """An endpoint of a customer.
@@ -40,6 +43,25 @@ class Watch:
         if self.version > 1 and now_us - self.rotated_us < OVERLAP_US:
             versions.append(self.version - 1)
         return tuple(secret_of(master, self.id, version) for version in versions)
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """How a watch does.
+
+    why:       it was disabled; "": it was not
+    in_flight: deliveries; waiting: those that wait
+    failures:  in a row; last_success_us: 0: none is known
+    probe_us:  when its breaker lets the next attempt through; 0: it is closed
+    """
+
+    state: State
+    why: str
+    in_flight: int
+    waiting: int
+    failures: int
+    last_success_us: int
+    probe_us: int
 
 
 def secret_of(master: bytes, watch: str, version: int) -> str:

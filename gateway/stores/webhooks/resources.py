@@ -10,12 +10,11 @@ Records are untrusted input; `records` reads them.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
-from typing import Any, Final, Literal, cast
+from typing import Any, Final, cast
 
 from gateway.domain.ports import CorruptRecord
 from gateway.domain.webhooks.events import Integration
-from gateway.domain.webhooks.watches import MOST_WATCHES, Watch
+from gateway.domain.webhooks.watches import MOST_WATCHES, Health, State, Watch
 from gateway.stores.names import KEYS_TAG
 from gateway.stores.webhooks.queue import Execute, shard_of, tag_of
 from gateway.stores.webhooks.records import (
@@ -30,18 +29,22 @@ CAPTURES: Final = KEYS_TAG + "hooks:captures"
 #: The most integrations; listing them reads them all.
 MOST_INTEGRATIONS: Final = 10_000
 
-State = Literal["active", "failing", "disabled", "paused"]
-
-# KEYS: the hash; ARGV: field, value, the most fields. Returns 1; 0: it is taken; -1: it is full.
+# KEYS: the hash; ARGV: field, value, the most fields
 _ADD: Final = """
-if redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then return 0 end
-if redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[3]) then return -1 end
-return redis.call('HSET', KEYS[1], ARGV[1], ARGV[2])
+if redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[3]) then return 0 end
+return redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2])
 """
 # KEYS: the hash; ARGV: field, the value that it has to have, the new one
 _REPLACE: Final = """
 if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
+return 1
+"""
+# KEYS: the watch's health, its queue, its turns; ARGV: the watch
+_RESUME: Final = """
+redis.call('HDEL', KEYS[1], 'status', 'why', 'failures', 'tried', 'since', 'proven', 'open',
+  'openings', 'ramp')
+if redis.call('EXISTS', KEYS[2]) == 1 then redis.call('ZADD', KEYS[3], 0, ARGV[1]) end
 return 1
 """
 # KEYS: the watches' hash, the watch's health, its turns; ARGV: the watch.
@@ -55,37 +58,6 @@ return 1
 """
 
 
-class Taken(Exception):
-    """The id exists."""
-
-
-class TooMany(Exception):
-    """There is no room for another one."""
-
-
-class Changed(Exception):
-    """It was changed or removed since it was read."""
-
-
-@dataclass(frozen=True, slots=True)
-class Health:
-    """How a watch does.
-
-    why:       it was disabled; "": it was not
-    in_flight: deliveries; waiting: those that wait
-    failures:  in a row; last_success_us: 0: none is known
-    probe_us:  when its breaker lets the next attempt through; 0: it is closed
-    """
-
-    state: State
-    why: str
-    in_flight: int
-    waiting: int
-    failures: int
-    last_success_us: int
-    probe_us: int
-
-
 class Resources:
     """Integrations and watches. execute: sends one command, as `Redis.execute_command` does"""
 
@@ -94,13 +66,14 @@ class Resources:
 
     # -- integrations ------------------------------------------------------------------------------
 
-    async def add_integration(self, integration: Integration) -> None:
-        """Raises Taken and TooMany."""
+    async def add_integration(self, integration: Integration) -> bool:
+        """False: there are too many, or one has this id."""
         added = await self._add(
             INTEGRATIONS, integration.id, write_integration(integration), MOST_INTEGRATIONS
         )
         if added and integration.capture:
             await self._execute("HSET", CAPTURES, integration.capture, integration.id)
+        return added
 
     async def integration(self, integration: str) -> Integration | None:
         """Raises CorruptRecord."""
@@ -120,12 +93,15 @@ class Resources:
         integration = await self.integration(found.decode("ascii", "replace"))
         return integration if integration is not None and integration.capture == capture else None
 
-    async def replace_integration(self, old: Integration, new: Integration) -> None:
-        """Raises Changed."""
-        await self._replace(INTEGRATIONS, old.id, write_integration(old), write_integration(new))
-        if new.capture != old.capture:
+    async def replace_integration(self, old: Integration, new: Integration) -> bool:
+        """False: it was changed or removed since it was read."""
+        replaced = await self._replace(
+            INTEGRATIONS, old.id, write_integration(old), write_integration(new)
+        )
+        if replaced and new.capture != old.capture:
             await self._execute("HSET", CAPTURES, new.capture, new.id)
             await self._execute("HDEL", CAPTURES, old.capture)
+        return replaced
 
     async def remove_integration(self, integration: Integration) -> None:
         """With its watches."""
@@ -136,9 +112,10 @@ class Resources:
 
     # -- watches -----------------------------------------------------------------------------------
 
-    async def add_watch(self, watch: Watch) -> None:
-        """Raises Taken and TooMany."""
-        await self._add(_watches(watch.integration), watch.id, write_watch(watch), MOST_WATCHES)
+    async def add_watch(self, watch: Watch) -> bool:
+        """False: its integration has too many, or one has this id."""
+        name = _watches(watch.integration)
+        return await self._add(name, watch.id, write_watch(watch), MOST_WATCHES)
 
     async def watch(self, integration: str, watch: str) -> Watch | None:
         """Raises CorruptRecord."""
@@ -150,9 +127,10 @@ class Resources:
         found = _pairs(await self._execute("HGETALL", _watches(integration)))
         return sorted(_readable(found, read_watch), key=lambda each: (each.created_us, each.id))
 
-    async def replace_watch(self, old: Watch, new: Watch) -> None:
-        """Raises Changed."""
-        await self._replace(_watches(old.integration), old.id, write_watch(old), write_watch(new))
+    async def replace_watch(self, old: Watch, new: Watch) -> bool:
+        """False: it was changed or removed since it was read."""
+        name = _watches(old.integration)
+        return await self._replace(name, old.id, write_watch(old), write_watch(new))
 
     async def remove_watch(self, watch: Watch) -> None:
         """What waits for it is cancelled by the next claims."""
@@ -163,6 +141,17 @@ class Resources:
             *(f"{tag}turns:{kind}" for kind in ("other", "good")),
         )
         await self._execute("EVAL", _REMOVE, len(names), *names, watch.id)
+
+    async def pause(self, watch: Watch) -> None:
+        """What arrives waits."""
+        tag = tag_of(shard_of(watch.integration))
+        await self._execute("HSET", f"{tag}health:{watch.id}", "status", "paused")
+
+    async def resume(self, watch: Watch) -> None:
+        """Deliver what waits: it begins anew, also after it was disabled."""
+        tag = tag_of(shard_of(watch.integration))
+        names = (f"{tag}health:{watch.id}", f"{tag}queue:{watch.id}", f"{tag}turns:other")
+        await self._execute("EVAL", _RESUME, len(names), *names, watch.id)
 
     async def health(self, watch: Watch) -> Health:
         tag = tag_of(shard_of(watch.integration))
@@ -185,16 +174,10 @@ class Resources:
     # ----------------------------------------------------------------------------------------------
 
     async def _add(self, name: str, field: str, value: bytes, most: int) -> bool:
-        added = await self._execute("EVAL", _ADD, 1, name, field, value, most)
-        if added == 0:
-            raise Taken(field)
-        if added < 0:
-            raise TooMany(most)
-        return True
+        return bool(await self._execute("EVAL", _ADD, 1, name, field, value, most))
 
-    async def _replace(self, name: str, field: str, old: bytes, new: bytes) -> None:
-        if not await self._execute("EVAL", _REPLACE, 1, name, field, old, new):
-            raise Changed(field)
+    async def _replace(self, name: str, field: str, old: bytes, new: bytes) -> bool:
+        return bool(await self._execute("EVAL", _REPLACE, 1, name, field, old, new))
 
 
 def _watches(integration: str) -> str:

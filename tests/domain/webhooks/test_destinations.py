@@ -73,9 +73,9 @@ def test_urls(url: str) -> None:
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("http://example.com/", "expected https://"),
-        ("ftp://example.com/", "expected https://"),
-        ("//example.com/", "expected https://"),
+        ("http://example.com/", "a URL that does not begin with https://"),
+        ("ftp://example.com/", "a URL that does not begin with https://"),
+        ("//example.com/", "a URL that does not begin with https://"),
         ("https:///x", "not valid"),
         ("https://a:b@example.com/", "user or password"),
         ("https://example.com\\@evil/", "user or password"),

@@ -1,0 +1,151 @@
+"""Watches of an account: what can be done, and what every fault says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.domain.webhooks.events import Integration
+from gateway.domain.webhooks.watches import MOST_WATCHES, secret_of
+from gateway.manage.audit_log import Actor
+from gateway.manage.problems import Changed, Conflict, Invalid, NotThere
+from gateway.manage.watches import Watches
+from gateway.stores.audit.memory import MemoryAuditStore
+from gateway.stores.redis.address import parse_url
+from gateway.stores.redis.clients import redis_client
+from gateway.stores.webhooks.queue import DeliveryQueue, shard_of
+from gateway.stores.webhooks.resources import Resources
+from tests.kit.redis_server import RedisServer
+
+MASTER = b"m" * 32
+ACTOR = Actor("key 7h3k", "api")
+GIVEN = {"url": "https://hook.example/", "events": ["pull_request.*"]}
+NOW_US = 1_800_000_000_000_000
+
+
+class Bench:
+    def __init__(self, client: Any) -> None:
+        self.client = client
+        self.store = Resources(client.execute_command)
+        self.audit = MemoryAuditStore()
+        self.watches = Watches(self.store, self.audit, MASTER, lambda: NOW_US)
+
+    async def actions(self) -> list[str]:
+        entries = await self.audit.entries(before=None, count=50)
+        return [entry.event.action for entry in reversed(entries)]
+
+
+@pytest.fixture
+async def bench(redis_server: RedisServer):
+    client = redis_client(parse_url(redis_server.url))
+    made = Bench(client)
+    await made.store.add_integration(Integration("int_1", "acme", "github", "Code", 1))
+    await made.store.add_integration(Integration("int_2", "other", "github", "Theirs", 1))
+    yield made
+    await client.aclose()
+
+
+async def test_a_watch(bench: Bench) -> None:
+    """Created with its secret, listed, changed, removed; each change is in the audit log."""
+    made, secret = await bench.watches.create(ACTOR, "acme", "int_1", GIVEN)
+    watch = made.watch
+    assert secret == secret_of(MASTER, watch.id, 1)
+    assert (made.health.state, watch.events) == ("active", ("pull_request.*",))
+    assert await bench.watches.list("acme", "int_1") == [made]
+    change = {"events": ["ticket.created"], "form": "body-only"}
+    edited = await bench.watches.edit(ACTOR, "acme", "int_1", watch.id, change)
+    assert (edited.watch.events, edited.watch.url) == (("ticket.created",), watch.url)
+    assert await bench.watches.get("acme", "int_1", watch.id) == edited
+    await bench.watches.remove(ACTOR, "acme", "int_1", watch.id)
+    assert await bench.watches.list("acme", "int_1") == []
+    assert await bench.actions() == ["watch.create", "watch.edit", "watch.remove"]
+    for entry in await bench.audit.entries(before=None, count=50):
+        assert "whsec" not in str(entry)
+
+
+async def test_another_accounts(bench: Bench) -> None:
+    """It does not exist for this one, whatever it asks for."""
+    made, _ = await bench.watches.create(ACTOR, "other", "int_2", GIVEN)
+    its = made.watch.id
+    watches = bench.watches
+    for call in (
+        watches.create(ACTOR, "acme", "int_2", GIVEN),
+        watches.list("acme", "int_2"),
+        watches.get("acme", "int_2", its),
+        watches.get("acme", "int_1", its),
+        watches.edit(ACTOR, "acme", "int_2", its, {}),
+        watches.rotate(ACTOR, "acme", "int_2", its),
+        watches.pause(ACTOR, "acme", "int_2", its),
+        watches.resume(ACTOR, "acme", "int_2", its),
+        watches.remove(ACTOR, "acme", "int_2", its),
+        watches.get("acme", "int_3", its),
+    ):
+        with pytest.raises(NotThere):
+            await call
+    assert [each.id for each in await watches.integrations("acme")] == ["int_1"]
+
+
+async def test_secrets(bench: Bench) -> None:
+    """A new one each time; the one before is known by its version."""
+    made, first = await bench.watches.create(ACTOR, "acme", "int_1", GIVEN)
+    rotated, second = await bench.watches.rotate(ACTOR, "acme", "int_1", made.watch.id)
+    assert first != second
+    assert rotated.watch.secrets(MASTER, NOW_US) == (second, first)
+
+
+async def test_pause_and_resume(bench: Bench) -> None:
+    """Both may be repeated; a disabled watch is resumed, not paused."""
+    made, _ = await bench.watches.create(ACTOR, "acme", "int_1", GIVEN)
+    args = (ACTOR, "acme", "int_1", made.watch.id)
+    for _ in range(2):
+        assert (await bench.watches.pause(*args)).health.state == "paused"
+    for _ in range(2):
+        assert (await bench.watches.resume(*args)).health.state == "active"
+    assert await bench.actions() == ["watch.create", "watch.pause", "watch.resume"]
+    queue = DeliveryQueue(bench.client.execute_command, shard_of("int_1"), 1_000_000)
+    await queue.disable(made.watch.id, "it answered 410 Gone")
+    with pytest.raises(Conflict, match="410 Gone"):
+        await bench.watches.pause(*args)
+    assert (await bench.watches.resume(*args)).health.state == "active"
+
+
+@pytest.mark.parametrize(
+    ("given", "faults"),
+    [
+        ({}, ["url: found nothing", "events: found nothing"]),
+        ({**GIVEN, "url": 7, "events": "x.y"}, ["url: found a number", "events: found 'x.y'"]),
+        ({**GIVEN, "url": "http://hook.example/"}, ["url: found a URL that does not begin"]),
+        ({**GIVEN, "url": "https://u:p@hook.example/"}, ["url: found a URL with a user"]),
+        ({**GIVEN, "events": []}, ["events: found 0 entries"]),
+        ({**GIVEN, "events": ["a.*", "*", 7]}, ["events[1]: found '*'", "events[2]: found a num"]),
+        ({**GIVEN, "form": "none"}, ["form: found 'none'"]),
+        ({**GIVEN, "secret": "x"}, ["secret: found an unknown field"]),
+    ],
+)
+async def test_faults(bench: Bench, given: dict[str, object], faults: list[str]) -> None:
+    """All of them are named."""
+    with pytest.raises(Invalid) as error:
+        await bench.watches.create(ACTOR, "acme", "int_1", given)
+    found = [str(fault) for fault in error.value.faults]
+    assert len(found) == len(faults)
+    for fault, begins in zip(found, faults, strict=True):
+        assert fault.startswith(begins)
+
+
+async def test_the_most(bench: Bench) -> None:
+    for _ in range(MOST_WATCHES):
+        await bench.watches.create(ACTOR, "acme", "int_1", GIVEN)
+    with pytest.raises(Conflict, match="50 watches"):
+        await bench.watches.create(ACTOR, "acme", "int_1", GIVEN)
+
+
+async def test_a_change_meanwhile(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    made, _ = await bench.watches.create(ACTOR, "acme", "int_1", GIVEN)
+
+    async def changed(*_: object) -> bool:
+        return False
+
+    monkeypatch.setattr(bench.store, "replace_watch", changed)
+    with pytest.raises(Changed):
+        await bench.watches.rotate(ACTOR, "acme", "int_1", made.watch.id)
