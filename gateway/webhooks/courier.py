@@ -16,10 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Final, Literal
 
-from redis.exceptions import RedisError
-
 from gateway import tasks
-from gateway.domain.ports import CorruptRecord
+from gateway.domain.ports import CorruptRecord, StoreDown
 from gateway.domain.webhooks.schedule import (
     GivenUp,
     after_failure,
@@ -144,8 +142,8 @@ class Courier:
             wait_s = LOOK_S
             try:
                 wait_s = await self._claim(shard, free)
-            except (RedisError, OSError) as error:
-                log.warning("deliveries cannot be claimed: %s", type(error).__name__)
+            except StoreDown as error:
+                log.warning("deliveries cannot be claimed: %s", error)
                 wait_s = _PAUSE_S
             if wait_s > 0:
                 shard.wake.clear()
@@ -175,7 +173,7 @@ class Courier:
             await asyncio.sleep(RENEW_S)
             for shard in self._shards:
                 if shard.held:
-                    with suppress(RedisError, OSError):
+                    with suppress(StoreDown):
                         await shard.queue.renew(tuple(shard.held.values()))
 
     # -- one delivery ------------------------------------------------------------------------------
@@ -261,9 +259,9 @@ class Courier:
                 finished = await shard.queue.finish(
                     claimed, result, attempt, wait_s=wait_s, reason=reason, probe_s=probe_s
                 )
-            except (RedisError, OSError) as error:
+            except StoreDown as error:
                 if time.monotonic() > give_up:
-                    log.warning("an attempt cannot be recorded: %s", type(error).__name__)
+                    log.warning("an attempt cannot be recorded: %s", error)
                     return None
                 await asyncio.sleep(_PAUSE_S)
             else:
@@ -273,9 +271,9 @@ class Courier:
     async def _disable(self, shard: _Shard, watch: str, why: str) -> None:
         try:
             await shard.queue.disable(watch, why)
-        except (RedisError, OSError) as error:
+        except StoreDown as error:
             # Its next failure disables it.
-            log.warning("watch %s cannot be disabled: %s", watch, type(error).__name__)
+            log.warning("watch %s cannot be disabled: %s", watch, error)
             return
         self.counts.disabled += 1
         log.warning("watch %s was disabled: %s", watch, why)

@@ -34,6 +34,8 @@ from zlib import crc32
 
 from redis.exceptions import NoScriptError
 
+from gateway.stores.redis.errors import translated
+
 SHARDS: Final = 16
 #: An id is not accepted again for so long: a provider's resend is the same event.
 SEEN_S: Final = 7 * 86_400
@@ -183,7 +185,7 @@ _RESEND: Final = _Script("resend.lua")
 
 
 class DeliveryQueue:
-    """The events and deliveries of one shard.
+    """The events and deliveries of one shard. Every method raises StoreDown.
 
     execute: sends one command, as `Redis.execute_command` does
     budget:  the most bytes of the shard's events
@@ -197,7 +199,7 @@ class DeliveryQueue:
     async def accept(self, integration: str, event: str, event_type: str, body: bytes) -> int:
         """Keep an event and queue its deliveries; how many. 0 also for one that is known.
 
-        body: the event as it is delivered. Raises BudgetSpent, and errors of redis-py.
+        body: the event as it is delivered. Raises BudgetSpent.
         """
         names = (f"{self._tag}watches:{integration}", f"{self._tag}event:{event}")
         arguments = (integration, event, event_type, body, self._budget, CAP, SEEN_S, KEPT_S)
@@ -307,7 +309,8 @@ class DeliveryQueue:
 
     async def _run(self, script: _Script, names: tuple[str, ...], arguments: Iterable[Any]) -> Any:
         arguments = tuple(arguments)
-        try:
-            return await self._execute("EVALSHA", script.sha, len(names), *names, *arguments)
-        except NoScriptError:
-            return await self._execute("EVAL", script.text, len(names), *names, *arguments)
+        async with translated():
+            try:
+                return await self._execute("EVALSHA", script.sha, len(names), *names, *arguments)
+            except NoScriptError:
+                return await self._execute("EVAL", script.text, len(names), *names, *arguments)
