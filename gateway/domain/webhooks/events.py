@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final
 
@@ -29,6 +29,7 @@ class Integration:
     kind:    of its provider: a name of `kinds.table`
     name:    given by its user
     capture: the part of its capture address that nobody can guess; "": it has none
+    sealed:  the secrets of its provider; "": it has none
     """
 
     id: str
@@ -37,6 +38,7 @@ class Integration:
     name: str
     created_us: int
     capture: str = ""
+    sealed: str = field(default="", repr=False)
     is_paused: bool = False
 
 

@@ -33,6 +33,7 @@ def write_integration(integration: Integration) -> bytes:
             "name": integration.name,
             "created_us": integration.created_us,
             "capture": integration.capture,
+            "sealed": integration.sealed,
             "paused": integration.is_paused,
         }
     )
@@ -53,6 +54,7 @@ def read_integration(integration: str, content: bytes) -> Integration:
             name=_matching(is_title(name), name),
             created_us=_number(read["created_us"]),
             capture=_matching(capture == "" or is_capture(capture) is not None, capture),
+            sealed=_matching(isinstance(read["sealed"], str), read["sealed"]),
             is_paused=_matching(isinstance(read["paused"], bool), read["paused"]),
         )
     except _UNREADABLE as error:

@@ -1,0 +1,127 @@
+"""Capturing webhooks over HTTP: what each one is answered, and what is kept."""
+
+from __future__ import annotations
+
+import hmac
+import io
+import json
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp.test_utils import TestServer
+
+from gateway.domain.webhooks.events import MOST_EVENT, Integration
+from gateway.stores.webhooks.queue import SHARDS, DeliveryQueue, shard_of, tag_of
+from gateway.stores.webhooks.resources import Resources
+from gateway.webhooks.capture import Capture
+from gateway.webhooks.sealing import Sealer
+
+SEALER = Sealer(b"m" * 32)
+ADDRESS = "0123456789abcdef" * 2
+SECRET = "a secret of GitHub"
+NOW_US = 1_800_000_000_000_000
+TAG = tag_of(shard_of("int_1"))
+INTEGRATION = Integration(
+    *("int_1", "acme", "github", "Code", 1, ADDRESS), sealed=SEALER.seal("int_1", [SECRET])
+)
+PULL_REQUEST = {
+    "action": "opened",
+    "pull_request": {"id": 1, "number": 2, "title": "x", "state": "open", "user": {"id": 3}},
+    "repository": {"id": 4, "name": "a", "full_name": "acme/a"},
+}
+
+
+class Bench:
+    def __init__(self, client: Any, budget: int = 1_000_000) -> None:
+        self.client = client
+        self.store = Resources(client.execute_command)
+        queues = [DeliveryQueue(client.execute_command, each, budget) for each in range(SHARDS)]
+        self.capture = Capture(self.store, queues, SEALER, lambda: NOW_US)
+        self.server = TestServer(self.capture.application())
+
+    async def send(
+        self, body: bytes, address: str = ADDRESS, secret: str = SECRET, **headers: str
+    ) -> tuple[int, dict[str, str]]:
+        mac = hmac.digest(secret.encode(), body, "sha256").hex()
+        given = {"X-Hub-Signature-256": f"sha256={mac}", "X-GitHub-Event": "pull_request"}
+        async with aiohttp.ClientSession() as session:
+            url = self.server.make_url(f"/hooks/{address}")
+            async with session.post(
+                url, data=io.BytesIO(body), headers={**given, **headers}
+            ) as answer:
+                if answer.status == 503:
+                    assert answer.headers["Retry-After"] == "30"
+                return answer.status, await answer.json()
+
+
+@pytest.fixture
+async def bench(store_client: Any) -> AsyncIterator[Bench]:
+    made = Bench(store_client)
+    await made.store.add_integration(INTEGRATION)
+    async with made.server:
+        yield made
+
+
+async def test_a_webhook(bench: Bench) -> None:
+    """It is kept as an event; sent again, it is the same one."""
+    body = json.dumps(PULL_REQUEST).encode()
+    for _ in range(2):
+        status, told = await bench.send(body, **{"X-GitHub-Delivery": "d-1"})
+        assert (status, told["result"]) == (202, "captured")
+    names = [name.decode() async for name in bench.client.scan_iter(f"{TAG}event:*")]
+    assert len(names) == 1
+    kept = json.loads(await bench.client.hget(names[0], "body"))
+    assert (kept["type"], kept["data"]["number"]) == ("pull_request.opened", 2)
+    assert kept["integration"] == {"id": "int_1", "provider": "github", "name": "Code"}
+    assert names[0] == f"{TAG}event:{kept['id']}"
+    assert bench.capture.results["github", "captured"] == 2
+
+
+@pytest.mark.parametrize(
+    ("body", "given", "status", "result"),
+    [
+        (b"{}", {"secret": "another"}, 401, "unverified"),
+        (b"{", {"secret": "another"}, 401, "unverified"),
+        (b"{", {}, 400, "not_json"),
+        (b"{}", {"X-GitHub-Event": "star"}, 202, "ignored"),
+        (b"{}", {"address": "f" * 32}, 404, "unknown"),
+        (b"{}", {"address": "F" * 32}, 404, "unknown"),
+        (b"{}", {"address": "x"}, 404, "unknown"),
+        (b"x" * (MOST_EVENT + 1), {}, 413, "too_large"),
+    ],
+)
+async def test_what_is_not_kept(
+    bench: Bench, body: bytes, given: dict[str, str], status: int, result: str
+) -> None:
+    found, told = await bench.send(body, **given)
+    assert (found, told["result"]) == (status, result)
+    assert [name async for name in bench.client.scan_iter(f"{TAG}event:*")] == []
+    assert "int_1" not in told["message"]
+
+
+async def test_a_paused_integration(bench: Bench) -> None:
+    """Its address is not there."""
+    await bench.store.replace_integration(INTEGRATION, replace(INTEGRATION, is_paused=True))
+    assert (await bench.send(b"{}"))[0] == 404
+
+
+async def test_without_room(store_client: Any) -> None:
+    """The provider may send it again."""
+    bench = Bench(store_client, budget=100)
+    await bench.store.add_integration(INTEGRATION)
+    async with bench.server:
+        status, told = await bench.send(json.dumps(PULL_REQUEST).encode())
+    assert (status, told["result"]) == (503, "full")
+
+
+async def test_records_that_cannot_be_read(bench: Bench) -> None:
+    """503: they may be mended."""
+    sealed = SEALER.seal("int_2", [SECRET])
+    await bench.store.replace_integration(INTEGRATION, replace(INTEGRATION, sealed=sealed))
+    assert (await bench.send(b"{}"))[0] == 503
+    await bench.client.hset("gw:{keys}:hooks:integrations", "int_1", "{}")
+    status, told = await bench.send(b"{}")
+    assert (status, told["result"]) == (503, "unavailable")
