@@ -27,6 +27,7 @@ from gateway.domain.route import Route
 from gateway.domain.routes import RouteTable
 from gateway.domain.tracing import Tracing
 from gateway.domain.upstreams import Upstream
+from gateway.domain.webhooks.settings import WebhookSettings
 
 OnStoreFailure = Literal["local", "open", "closed"]
 
@@ -261,6 +262,7 @@ class Policy:
     maintenance: Maintenance | None = None
     #: They seal the session ids of MCP servers, the first one new ones; (): the gateway's own does.
     mcp_secrets: tuple[bytes, ...] = field(default=(), repr=False)
+    webhooks: WebhookSettings = WebhookSettings()
     hash: str = ""
     files: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

@@ -1,0 +1,32 @@
+"""The settings of webhooks, as `policies` reads them from `webhooks`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from gateway.domain.webhooks.destinations import Destinations
+from gateway.domain.webhooks.signatures import DEFAULT_NAMES, Names
+
+
+@dataclass(frozen=True, slots=True)
+class WebhookSettings:
+    """How events are captured, kept and delivered.
+
+    names:        of the headers of the service's own signature
+    destinations: where deliveries may go, beside or except the internet
+    slots:        the most deliveries of one courier in flight
+    per_watch:    the most deliveries of one watch in flight, over all couriers
+    budget_bytes: the most that events and deliveries may take in the store
+    keep_s:       how long an event of which nothing waits is kept
+    event_bytes:  the largest webhook that is captured
+    spool_bytes:  the most that one courier keeps in a file while the store is unavailable
+    """
+
+    names: Names = DEFAULT_NAMES
+    destinations: Destinations = Destinations()
+    slots: int = 256
+    per_watch: int = 8
+    budget_bytes: int = 256 * 1024 * 1024
+    keep_s: float = 86_400.0
+    event_bytes: int = 1024 * 1024
+    spool_bytes: int = 64 * 1024 * 1024
