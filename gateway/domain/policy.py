@@ -262,7 +262,7 @@ class Policy:
     maintenance: Maintenance | None = None
     #: They seal the session ids of MCP servers, the first one new ones; (): the gateway's own does.
     mcp_secrets: tuple[bytes, ...] = field(default=(), repr=False)
-    webhooks: WebhookSettings = WebhookSettings()
+    webhooks: WebhookSettings = field(default_factory=WebhookSettings)
     hash: str = ""
     files: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()

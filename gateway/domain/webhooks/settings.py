@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gateway.domain.webhooks.destinations import Destinations
 from gateway.domain.webhooks.signatures import DEFAULT_NAMES, Names
@@ -23,7 +23,7 @@ class WebhookSettings:
     """
 
     names: Names = DEFAULT_NAMES
-    destinations: Destinations = Destinations()
+    destinations: Destinations = field(default_factory=Destinations)
     slots: int = 256
     per_watch: int = 8
     budget_bytes: int = 256 * 1024 * 1024
