@@ -21,8 +21,7 @@ from gateway.stores.redis.address import secret_from_env
 VARIABLE: Final = "GATEWAY_WEBHOOK_KEY"
 #: Its file in the data folder.
 FILE: Final = "webhook-key"
-#: As many as `openssl rand -base64 24` writes. Receivers know a value that is derived of the key, so
-#: it must be too long to be guessed.
+#: Receivers know values that are derived of the key, so it must be too long to be guessed.
 SHORTEST: Final = 32
 _BYTES: Final = 32
 
@@ -76,8 +75,8 @@ def read_master(environ: Mapping[str, str], data: Path) -> Master:
 def _checked(text: str, source: str) -> bytes:
     if len(text) < SHORTEST:
         raise MasterFault(
-            f"{source}: found {len(text)} characters, expected a webhook key of {SHORTEST} or more, "
-            "for example from: openssl rand -base64 32"
+            f"{source}: found {len(text)} characters, expected a webhook key of {SHORTEST} or "
+            "more, for example from: openssl rand -base64 32"
         )
     if not (text.isascii() and text.isprintable()):
         raise MasterFault(f"{source}: expected a webhook key of printable ASCII")
