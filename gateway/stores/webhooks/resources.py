@@ -2,6 +2,7 @@
 
 gw:{keys}:hooks:integrations       hash: integration -> its record
 gw:{keys}:hooks:captures           hash: capture address -> integration
+gw:{keys}:hooks:mark               the mark of the webhook key
 gw:{hooks:N}:watches:INTEGRATION   hash: watch -> its record, which `queue` reads as well
 
 Records are untrusted input; `records` reads them.
@@ -26,6 +27,7 @@ from gateway.stores.webhooks.records import (
 
 INTEGRATIONS: Final = KEYS_TAG + "hooks:integrations"
 CAPTURES: Final = KEYS_TAG + "hooks:captures"
+MARK: Final = KEYS_TAG + "hooks:mark"
 #: The most integrations; listing them reads them all.
 MOST_INTEGRATIONS: Final = 10_000
 
@@ -63,6 +65,12 @@ class Resources:
 
     def __init__(self, execute: Execute) -> None:
         self._execute = execute
+
+    async def has_mark(self, mark: str) -> bool:
+        """Is this the mark of the webhook key? The first one that asks decides."""
+        await self._execute("SET", MARK, mark, "NX")
+        found = await self._execute("GET", MARK)
+        return bool(found == mark.encode())
 
     # -- integrations ------------------------------------------------------------------------------
 
