@@ -49,7 +49,7 @@ def test_without_settings(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ("{slots: 0}", "webhooks.slots: found 0"),
+        ("{slots: 0}", "webhooks.slots: found the number 0"),
         ("{budget: 1KiB}", "webhooks.budget: found '1KiB', expected at least 1MiB"),
         ("{budget: 65GiB}", "webhooks.budget: found '65GiB', expected a size up to 65536MiB"),
         ("{max_event: 5MiB}", "webhooks.max_event: found '5MiB', expected a size up to 4MiB"),
@@ -57,8 +57,8 @@ def test_without_settings(tmp_path: Path) -> None:
         ("{allow: [localhost]}", "webhooks.allow[0]: found 'localhost'"),
         ("{brand: Acme}", "webhooks.brand: found 'Acme'"),
         ("{ca: nowhere.pem}", "webhooks.ca: found 'nowhere.pem' (no file"),
-        ("{slotts: 1}", "webhooks: found the key 'slotts'"),
-        ("5", "webhooks: found 5"),
+        ("{slotts: 1}", "webhooks.slotts: found the key"),
+        ("5", "webhooks: found the number 5"),
     ],
 )
 def test_faults(given: str, words: str, tmp_path: Path) -> None:
