@@ -22,6 +22,15 @@ class LimitWarning:
     counter: the counter's name in the store
     level:  80 or 100, in percent of the limit
     at_us:  when, Unix microseconds; for_us: until the window is over
+
+    What a notice to the account says as well:
+
+    account:   of the key
+    per:       "key" or "account": what the limit counts by
+    amount:    of the limit; used: of it
+    window_us: its length; of a quota, of its period
+    resets_us: when all of it is available again, if nothing is sent
+    window:    the number of the window: no two of a counter have the same
     """
 
     counter: str
@@ -31,6 +40,13 @@ class LimitWarning:
     key_id: str
     at_us: int
     for_us: int
+    account: str = ""
+    per: str = "key"
+    amount: int = 0
+    used: int = 0
+    window_us: int = 0
+    resets_us: int = 0
+    window: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ gw:{hooks:N}:health:WATCH          hash: held (in flight), failures (in a row), 
 gw:{hooks:N}:turns:good, :other    sorted sets of watches, by when they are visited next
 gw:{hooks:N}:leases                sorted set of deliveries in flight, by when their lease ends
 gw:{hooks:N}:dead                  sorted set of deliveries that were given up, by when
+gw:{hooks:N}:disabled              sorted set of watches that were disabled, by when: `notices`
 gw:{hooks:N}:finished              sorted set of events of which nothing waits, by when
 gw:{hooks:N}:bytes                 the bytes of all events
 gw:{hooks:N}:due                   channel: something is due
@@ -273,9 +274,10 @@ class DeliveryQueue:
         told = await self._run(_FINISH, (f"{self._tag}leases",), arguments)
         return None if told is None else Finished(told[0], told[1] / 1_000_000)
 
-    async def disable(self, watch: str, why: str) -> None:
-        """Give a watch no more events, and cancel what waits for it."""
-        while await self._run(_DISABLE, (f"{self._tag}leases",), (watch, why, _CANCELLED)):
+    async def disable(self, watch: str, integration: str, why: str) -> None:
+        """Give a watch no more events, cancel what waits for it, and leave a notice of it."""
+        arguments = (watch, integration, why, _CANCELLED)
+        while await self._run(_DISABLE, (f"{self._tag}leases",), arguments):
             pass
 
     # -- what was delivered -----------------------------------------------------------------------

@@ -298,7 +298,7 @@ async def test_a_watch_that_is_disabled(shard: Shard) -> None:
     for number in range(CAP + 2):
         await shard.accept(f"e{number}")
     taken = await shard.take()
-    await shard.queue.disable("w", "answered 410")
+    await shard.queue.disable("w", "int", "answered 410")
     cancelled = f"e{CAP + 1}:w:0"
     assert await shard.state(cancelled) == "cancelled"
     told = await shard.client.hget(f"{TAG}delivery:{cancelled}", "reason")
@@ -362,7 +362,7 @@ async def test_one_more_time(shard: Shard) -> None:
     assert [each.state for each in await shard.queue.deliveries("w")] == ["delivered", "dead"]
     assert await shard.client.zrange(f"{TAG}finished", 0, -1) == [b"evt"]
     assert await shard.queue.resend("none", "w") is None
-    await shard.queue.disable("w", "so")
+    await shard.queue.disable("w", "int", "so")
     assert await shard.queue.resend("evt", "w") is None
 
 
