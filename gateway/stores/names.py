@@ -15,7 +15,7 @@ gw:{keys}:warnings                stream of warnings
 gw:{keys}:warned:LEVEL:DIGEST     exists after a warning about a counter at this level
 gw:{keys}:warned:minute           the number of warnings of this minute
 gw:{keys}:hooks:noticed           hash of account -> its integration of the kind `gateway`
-gw:{keys}:hooks:notices           sorted set of notices that no courier has taken yet
+gw:{keys}:hooks:notices           sorted set of warnings that no courier has taken yet
 gw:{keys}:hooks:notices:dropped   how many were dropped, as there were too many
 gw:{keys}:admin:token             where the generated admin token is
 gw:{keys}:admin:ended:SESSION     exists after a session was ended

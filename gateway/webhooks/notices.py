@@ -15,9 +15,16 @@ from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from gateway.domain.ports import CorruptRecord, StoreDown
+from gateway.domain.warnings import LimitWarning
 from gateway.domain.webhooks.events import Integration
 from gateway.domain.webhooks.kinds.own import GATEWAY, OPERATOR
-from gateway.domain.webhooks.notices import Disabled, Notice, disabled_notice, event_of
+from gateway.domain.webhooks.notices import (
+    Disabled,
+    Notice,
+    disabled_notice,
+    event_of,
+    limit_notice,
+)
 from gateway.domain.webhooks.watches import Watch
 from gateway.observe.log_throttle import LogThrottle
 from gateway.stores.webhooks.notices import NoticeStore
@@ -99,8 +106,8 @@ class Notices:
         while found := await self._store.limits(skip, _BATCH):
             done = [
                 read
-                for read, notice in found
-                if notice is None or await self._accept(notice, await self._of(notice.account))
+                for read, warning in found
+                if warning is None or await self._tell_of_limit(warning)
             ]
             await self._store.remove(*done)
             skip += len(found) - len(done)
@@ -111,12 +118,17 @@ class Notices:
             done = [
                 read
                 for read, disabled in found
-                if disabled is None or await self._tell_of(disabled)
+                if disabled is None or await self._tell_of_disabled(disabled)
             ]
             await self._store.remove_disabled(shard, *done)
             skip += len(found) - len(done)
 
-    async def _tell_of(self, disabled: Disabled) -> bool:
+    async def _tell_of_limit(self, warning: LimitWarning) -> bool:
+        """Tell the account. False: it is not accepted yet."""
+        receivers = await self._of(warning.account)
+        return not receivers or await self._accept(limit_notice(warning), receivers)
+
+    async def _tell_of_disabled(self, disabled: Disabled) -> bool:
         """Tell the account and the operators. False: not all have accepted it yet."""
         integration = await self._integration(disabled.integration)
         if integration is None:

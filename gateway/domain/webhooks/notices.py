@@ -13,7 +13,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from gateway.domain.patterns import LATEST_US
-from gateway.domain.warnings import LimitWarning
+from gateway.domain.warnings import LimitWarning, of_values
 from gateway.domain.webhooks.events import Event, Integration, noticed
 from gateway.domain.webhooks.kinds.own import GATEWAY
 from gateway.domain.webhooks.payload import moment
@@ -21,9 +21,8 @@ from gateway.domain.webhooks.payload import moment
 LIMIT_NEAR: Final = "limit.near"
 LIMIT_REACHED: Final = "limit.reached"
 WATCH_DISABLED: Final = "watch.disabled"
-TYPES: Final = (LIMIT_NEAR, LIMIT_REACHED, WATCH_DISABLED)
 
-#: The most notices that wait for a courier, some 60 MB; beyond it the oldest are dropped.
+#: The most notices that wait for a courier, some 30 MB; beyond it the oldest are dropped.
 MOST_WAITING: Final = 100_000
 #: The longest notice that is read.
 MOST_BYTES: Final = 8 * 1024
@@ -103,26 +102,12 @@ def event_of(integration: Integration, notice: Notice) -> Event:
     return noticed(integration, notice.type, notice.data, notice.named, notice.at_us)
 
 
-def write_notice(notice: Notice) -> bytes:
-    """A notice as JSON. One always gives the same bytes."""
-    parts = [notice.account, notice.type, notice.named, notice.at_us, notice.data]
-    return json.dumps(parts, separators=(",", ":")).encode("ascii")
-
-
-def read_notice(content: bytes) -> Notice | None:
-    """None: it is not one of ours."""
+def read_warning(content: bytes) -> LimitWarning | None:
+    """What the script of warnings has written. None: it is not one of ours."""
     try:
-        if len(content) > MOST_BYTES:
-            return None
-        account, kind, named, at_us, data = json.loads(content)
-        texts = isinstance(account, str) and isinstance(named, str) and isinstance(data, dict)
-        if not texts or kind not in TYPES or not _is_time(at_us):
-            return None
-        notice = Notice(account, kind, named, at_us, data)
-        json.dumps(data, allow_nan=False)
+        return of_values(json.loads(content)) if len(content) <= MOST_BYTES else None
     except (ValueError, TypeError, RecursionError):
         return None
-    return notice
 
 
 def read_disabled(content: bytes) -> Disabled | None:
@@ -132,15 +117,11 @@ def read_disabled(content: bytes) -> Disabled | None:
             return None
         integration, watch, why, at = json.loads(content)
         texts = all(isinstance(each, str) for each in (integration, watch, why, at))
-        if not texts or not at.isascii() or not at.isdigit() or not _is_time(int(at)):
+        if not texts or not at.isascii() or not at.isdigit() or int(at) > LATEST_US:
             return None
     except (ValueError, TypeError, RecursionError):
         return None
     return Disabled(integration, watch, why, int(at))
-
-
-def _is_time(at_us: object) -> bool:
-    return type(at_us) is int and 0 <= at_us <= LATEST_US
 
 
 def _digest(*parts: str | int) -> str:

@@ -16,8 +16,14 @@ from typing import Any, Final
 
 from redis.asyncio import Redis, RedisCluster
 
-from gateway.domain.warnings import MOST_A_MINUTE, MOST_KEPT, KeptWarning, LimitWarning
-from gateway.domain.webhooks.notices import MOST_WAITING, limit_notice, write_notice
+from gateway.domain.warnings import (
+    MOST_A_MINUTE,
+    MOST_KEPT,
+    KeptWarning,
+    LimitWarning,
+    values_of,
+)
+from gateway.domain.webhooks.notices import MOST_WAITING
 from gateway.stores.names import (
     NOTICED,
     NOTICES,
@@ -30,10 +36,10 @@ from gateway.stores.redis.errors import translated, typed
 
 # KEYS: the name for the counter and level, the number of this minute, the stream, the accounts that
 # get notices, the notices, and how many were dropped; ARGV: a token of this warning, its window in
-# milliseconds, the most a minute, the most that are kept, its account, its notice, when, the most
-# notices, and its fields. Returns 1, or 0 where another worker has warned. The token identifies a
-# command that is retried because its reply was lost. Values of another type under our names are
-# deleted.
+# milliseconds, the most a minute, the most that are kept, the most notices, its account, when, its
+# 10 fields, and what a notice says. Returns 1, or 0 where another worker has warned. The token
+# identifies a command that is retried because its reply was lost. Values of another type under our
+# names are deleted.
 _WARN: Final = """
 local token = redis.call('MGET', KEYS[1])[1]
 if token then return token == ARGV[1] and 1 or 0 end
@@ -49,12 +55,12 @@ end
 local number = write('INCR', KEYS[2])
 if number == 1 then redis.call('PEXPIRE', KEYS[2], 60000) end
 if number <= tonumber(ARGV[3]) then
-  write('XADD', KEYS[3], 'MAXLEN', ARGV[4], '*', unpack(ARGV, 9))
+  write('XADD', KEYS[3], 'MAXLEN', ARGV[4], '*', unpack(ARGV, 8, 17))
 end
-local noticed = redis.pcall('HMGET', KEYS[4], ARGV[5])
+local noticed = redis.pcall('HMGET', KEYS[4], ARGV[6])
 if noticed[1] then
-  write('ZADD', KEYS[5], ARGV[7], ARGV[6])
-  for _ = 1, redis.call('ZREMRANGEBYRANK', KEYS[5], 0, -1 - ARGV[8]) do write('INCR', KEYS[6]) end
+  write('ZADD', KEYS[5], ARGV[7], cjson.encode({unpack(ARGV, 18)}))
+  for _ = 1, redis.call('ZREMRANGEBYRANK', KEYS[5], 0, -1 - ARGV[5]) do write('INCR', KEYS[6]) end
 end
 return 1
 """
@@ -75,10 +81,9 @@ class WarningScript:
         marks = warned_name(warning.level, digest), WARNED_MINUTE
         names = (*marks, WARNINGS, NOTICED, NOTICES, NOTICES_DROPPED)
         words = secrets.token_hex(8), max(1, warning.for_us // 1000), MOST_A_MINUTE, MOST_KEPT
-        notice = write_notice(limit_notice(warning))
-        told = warning.account, notice, warning.at_us, MOST_WAITING
-        fields = _fields(warning)
-        return bool(await self._ask("EVAL", _WARN, len(names), *names, *words, *told, *fields))
+        where = MOST_WAITING, warning.account, warning.at_us
+        kept = *_fields(warning), *values_of(warning)
+        return bool(await self._ask("EVAL", _WARN, len(names), *names, *words, *where, *kept))
 
 
 class RedisWarningStore:

@@ -1,7 +1,7 @@
 """Notices in Redis, until couriers have accepted them as events.
 
 gw:{keys}:hooks:noticed           hash: account -> its integration of the kind `gateway`
-gw:{keys}:hooks:notices           sorted set of notices, by when they were written
+gw:{keys}:hooks:notices           sorted set of warnings of limits, by when
 gw:{keys}:hooks:notices:dropped   how many were dropped, as there were too many
 gw:{hooks:N}:disabled             sorted set of watches that were disabled, by when
 
@@ -13,7 +13,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gateway.domain.webhooks.notices import Disabled, Notice, read_disabled, read_notice
+from gateway.domain.warnings import LimitWarning
+from gateway.domain.webhooks.notices import Disabled, read_disabled, read_warning
 from gateway.stores.names import NOTICED, NOTICES, NOTICES_DROPPED
 from gateway.stores.redis.errors import translated
 from gateway.stores.webhooks.queue import Execute, tag_of
@@ -37,10 +38,10 @@ class NoticeStore:
         found = await self._ask("HGET", NOTICED, account)
         return None if found is None else str(found.decode("ascii", "replace"))
 
-    async def limits(self, skip: int, most: int) -> list[tuple[bytes, Notice | None]]:
-        """The oldest notices after so many. None: it is not one of ours."""
+    async def limits(self, skip: int, most: int) -> list[tuple[bytes, LimitWarning | None]]:
+        """The oldest warnings after so many. None: it is not one of ours."""
         found = await self._ask("ZRANGE", NOTICES, skip, skip + most - 1)
-        return [(each, read_notice(each)) for each in found]
+        return [(each, read_warning(each)) for each in found]
 
     async def remove(self, *read: bytes) -> None:
         """Those that were accepted, as they were read."""

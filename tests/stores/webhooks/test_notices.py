@@ -10,7 +10,7 @@ import pytest
 from gateway.domain.ports import StoreDown
 from gateway.domain.warnings import MOST_A_MINUTE, LimitWarning
 from gateway.domain.webhooks.events import Integration
-from gateway.domain.webhooks.notices import Disabled, limit_notice
+from gateway.domain.webhooks.notices import Disabled
 from gateway.stores.names import NOTICED, NOTICES, NOTICES_DROPPED
 from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clients import redis_client
@@ -42,7 +42,7 @@ class Site:
     async def keys(self) -> list[str]:
         """The key ids of the notices that wait, the oldest first."""
         found = await self.store.limits(0, 1_000)
-        return [notice.data["key_id"] for _, notice in found if notice is not None]
+        return [told.key_id for _, told in found if told is not None]
 
 
 @pytest.fixture
@@ -57,8 +57,8 @@ async def test_for_accounts_with_an_integration(site: Site) -> None:
         await site.script.warn(warning())
         await site.script.warn(warning(account="other"))
         await site.script.warn(warning(account=""))
-    ((read, notice),) = await site.store.limits(0, 10)
-    assert notice == limit_notice(warning())
+    ((read, told),) = await site.store.limits(0, 10)
+    assert told == warning()
     await site.store.remove(read)
     assert await site.store.limits(0, 10) == []
 
@@ -70,7 +70,7 @@ async def test_no_bound_per_minute(site: Site) -> None:
         assert await site.script.warn(warning(number))
     assert await site.keys() == [str(number) for number in range(MOST_A_MINUTE + 5)]
     page = await site.store.limits(3, 2)
-    assert [notice.data["key_id"] for _, notice in page if notice is not None] == ["3", "4"]
+    assert [told.key_id for _, told in page if told is not None] == ["3", "4"]
 
 
 async def test_too_many(site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
