@@ -21,6 +21,7 @@ gw:{hooks:N}:breakers              sorted set of watches whose breaker is open
 gw:{hooks:N}:leases                sorted set of deliveries in flight, by when their lease ends
 gw:{hooks:N}:dead:INTEGRATION      sorted set of deliveries that were given up, by when; one whose
                                    event is sent to the watch again is removed
+gw:{hooks:N}:disabled              sorted set of watches that were disabled, by when: `notices`
 gw:{hooks:N}:finished              sorted set of events of which nothing waits, by when
 gw:{hooks:N}:bytes                 the bytes of all events
 gw:{hooks:N}:counts                hash: waiting, dead (deliveries)
@@ -210,9 +211,9 @@ class DeliveryQueue:
         told = await self._run(_FINISH, self._any, arguments)
         return None if told is None else Finished(told[0], told[1] / 1_000_000)
 
-    async def disable(self, watch: str, why: str) -> None:
-        """Give a watch no more events, and cancel what waits for it."""
-        while await self._run(_DISABLE, self._any, (watch, why, _CANCELLED)):
+    async def disable(self, watch: str, integration: str, why: str) -> None:
+        """Give a watch no more events, cancel what waits for it, and leave a notice of it."""
+        while await self._run(_DISABLE, self._any, (watch, integration, why, _CANCELLED)):
             pass
 
     # -- what was accepted and delivered ----------------------------------------------------------

@@ -3,6 +3,7 @@
 gw:{keys}:hooks:integrations       hash: integration -> its record
 gw:{keys}:hooks:captures           hash: capture address -> integration
 gw:{keys}:hooks:mark               the mark of the webhook key
+gw:{keys}:hooks:noticed            hash: account -> its integration of the kind `gateway`
 gw:{hooks:N}:watches:INTEGRATION   hash: watch -> its record, which `queue` reads as well
 
 Records are untrusted input; `records` reads them.
@@ -15,8 +16,9 @@ from typing import Any, Final, cast
 
 from gateway.domain.ports import CorruptRecord
 from gateway.domain.webhooks.events import Integration
+from gateway.domain.webhooks.kinds.own import GATEWAY
 from gateway.domain.webhooks.watches import MOST_WATCHES, Health, State, Watch
-from gateway.stores.names import KEYS_TAG
+from gateway.stores.names import KEYS_TAG, NOTICED
 from gateway.stores.redis.errors import translated
 from gateway.stores.webhooks.records import (
     read_integration,
@@ -32,6 +34,21 @@ MARK: Final = KEYS_TAG + "hooks:mark"
 #: The most integrations; listing them reads them all.
 MOST_INTEGRATIONS: Final = 10_000
 
+# KEYS: the integrations, the accounts with one of the kind `gateway`; ARGV: id, record, the most,
+# the account of one of this kind
+_ADD_INTEGRATION: Final = """
+if redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[3])
+  or redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then return 0 end
+if ARGV[4] and redis.call('HSETNX', KEYS[2], ARGV[4], ARGV[1]) == 0 then return 0 end
+return redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2])
+"""
+# KEYS: the same, and the capture addresses; ARGV: id, account, capture address
+_REMOVE_INTEGRATION: Final = """
+redis.call('HDEL', KEYS[1], ARGV[1])
+if redis.call('HGET', KEYS[2], ARGV[2]) == ARGV[1] then redis.call('HDEL', KEYS[2], ARGV[2]) end
+redis.call('HDEL', KEYS[3], ARGV[3])
+return 1
+"""
 # KEYS: the hash; ARGV: field, value, the most fields
 _ADD: Final = """
 if redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[3]) then return 0 end
@@ -68,10 +85,14 @@ class Resources:
     # -- integrations ------------------------------------------------------------------------------
 
     async def add_integration(self, integration: Integration) -> bool:
-        """False: there are too many, or one has this id."""
-        added = await self._add(
-            INTEGRATIONS, integration.id, write_integration(integration), MOST_INTEGRATIONS
-        )
+        """False: there are too many, one has this id, or the account has its one of the kind
+        `gateway`.
+        """
+        arguments = [integration.id, write_integration(integration), MOST_INTEGRATIONS]
+        if integration.kind == GATEWAY.name:
+            arguments.append(integration.account)
+        names = INTEGRATIONS, NOTICED
+        added = bool(await self._execute("EVAL", _ADD_INTEGRATION, 2, *names, *arguments))
         if added and integration.capture:
             await self._execute("HSET", CAPTURES, integration.capture, integration.id)
         return added
@@ -108,8 +129,9 @@ class Resources:
         """With its watches."""
         for watch in await self.watches(integration.id):
             await self.remove_watch(watch)
-        await self._execute("HDEL", CAPTURES, integration.capture)
-        await self._execute("HDEL", INTEGRATIONS, integration.id)
+        names = INTEGRATIONS, NOTICED, CAPTURES
+        arguments = integration.id, integration.account, integration.capture
+        await self._execute("EVAL", _REMOVE_INTEGRATION, len(names), *names, *arguments)
 
     # -- watches -----------------------------------------------------------------------------------
 

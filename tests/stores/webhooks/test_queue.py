@@ -310,7 +310,7 @@ async def test_a_watch_that_is_disabled(shard: Shard) -> None:
     for number in range(CAP + 2):
         await shard.accept(f"e{number}")
     taken = await shard.take()
-    await shard.queue.disable("w", "answered 410")
+    await shard.queue.disable("w", "int", "answered 410")
     cancelled = f"e{CAP + 1}:w:0"
     assert await shard.state(cancelled) == "cancelled"
     told = await shard.client.hget(f"{TAG}delivery:{cancelled}", "reason")
@@ -377,7 +377,7 @@ async def test_one_more_time(shard: Shard) -> None:
     assert [each.state for each in await shard.queue.deliveries("w")] == ["delivered", "dead"]
     assert await shard.client.zrange(f"{TAG}finished", 0, -1) == [b"evt"]
     assert await shard.queue.resend("none", "w") is None
-    await shard.queue.disable("w", "so")
+    await shard.queue.disable("w", "int", "so")
     assert await shard.queue.resend("evt", "w") is None
 
 
@@ -464,7 +464,7 @@ async def test_a_replay(shard: Shard) -> None:
     taken = [each.id for each in await shard.take()]
     assert taken == ["live:w:0", "in:w:1", "last:w:1", "before:w:1"]
     assert await shard.queue.replay("int", "none", 0, LATER_US, 10) is None
-    await shard.queue.disable("w", "so")
+    await shard.queue.disable("w", "int", "so")
     assert await shard.queue.replay("int", "w", 0, LATER_US, 10) is None
 
 
@@ -564,7 +564,7 @@ async def test_a_failure_after_a_watch_was_disabled(shard: Shard) -> None:
     await shard.watch("w")
     await shard.accept("evt")
     (delivery,) = await shard.take()
-    await shard.queue.disable("w", "so")
+    await shard.queue.disable("w", "int", "so")
     await shard.fail(delivery, wait_s=9.0)
     assert await shard.state(delivery.id) == "cancelled"
     assert (await shard.queue.stats()).finished == 1
@@ -679,7 +679,7 @@ async def _take_step(shard: Shard, step: str, which: int, held: list[Claimed], e
     elif step == "trim":
         await shard.queue.trim(700 * which)
     elif step == "disable":
-        await shard.queue.disable(watch, "so")
+        await shard.queue.disable(watch, "int", "so")
     elif step == "pause":
         await shard.resources.pause(watch_of(watch))
     elif step == "resume":

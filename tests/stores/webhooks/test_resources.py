@@ -105,7 +105,7 @@ async def test_pause_and_resume(resources: Resources, store_client: Any) -> None
     assert (await queue.claim("one", 9, 9)).deliveries == ()
     await resources.resume(WATCH)
     assert len((await queue.claim("two", 9, 9)).deliveries) == 1
-    await queue.disable("w1", "so")
+    await queue.disable("w1", "int_1", "so")
     await resources.resume(WATCH)
     found = await resources.health(WATCH)
     assert (found.state, found.why) == ("active", "")

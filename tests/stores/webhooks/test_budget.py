@@ -10,8 +10,8 @@ import pytest
 
 from gateway import tasks
 from gateway.domain.ports import StoreDown
+from gateway.stores.webhooks.budget import FULL, Budget
 from gateway.stores.webhooks.queue import SHARDS, BudgetSpent, DeliveryQueue, shard_of, tag_of
-from gateway.webhooks.budget import FULL, Budget
 from tests.kit.eventually import eventually
 
 #: Each in a shard of its own.
