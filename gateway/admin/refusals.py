@@ -43,14 +43,6 @@ HOST_NOT_ALLOWED: Final = Refusal(
     "The admin listener is not served under this name. Use its address, or allow the name "
     "with --admin-host.",
 )
-UNREADABLE: Final = Refusal(
-    "unreadable",
-    400,
-    "bad_request",
-    "BAD_REQUEST",
-    "The request cannot be read as HTTP/1.1, or its head is too large. Send a smaller, plain one.",
-    closes=True,
-)
 VERSION_REQUIRED: Final = Refusal(
     "version_required",
     428,

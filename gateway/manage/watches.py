@@ -19,6 +19,7 @@ from gateway.domain.webhooks.events import Integration
 from gateway.domain.webhooks.watches import MOST_PATTERNS, MOST_WATCHES, Health, Watch, secret_of
 from gateway.manage import audit_log
 from gateway.manage.audit_log import Actor
+from gateway.manage.batches import ask_each
 from gateway.manage.problems import Changed, Conflict, Fault, Invalid, NotThere
 from gateway.manage.reading import Reader, found, read_fields
 from gateway.manage.views import moment
@@ -95,6 +96,18 @@ class Watches:
     async def get(self, account: str, integration: str, watch: str) -> WatchView:
         """Raises NotThere."""
         return await self._view(await self._watch(account, integration, watch))
+
+    async def find(self, account: str, watch: str) -> tuple[Integration, Watch]:
+        """A watch of the account, with its integration. Raises NotThere."""
+        its = await self.integrations(account)
+
+        async def look(integration: Integration) -> Watch | None:
+            return await self._store.watch(integration.id, watch)
+
+        for integration, found_there in zip(its, await ask_each(look, its), strict=True):
+            if found_there is not None:
+                return integration, found_there
+        raise NotThere("there is no watch with this id")
 
     async def edit(
         self,
