@@ -19,7 +19,6 @@ from gateway.domain.webhooks.events import Integration
 from gateway.domain.webhooks.watches import MOST_PATTERNS, MOST_WATCHES, Health, Watch, secret_of
 from gateway.manage import audit_log
 from gateway.manage.audit_log import Actor
-from gateway.manage.batches import ask_each
 from gateway.manage.problems import Changed, Conflict, Fault, Invalid, NotThere
 from gateway.manage.reading import Reader, found, read_fields
 from gateway.manage.views import moment
@@ -33,7 +32,8 @@ class WatchStore(Protocol):
     """What `stores.webhooks.resources` keeps."""
 
     async def integration(self, integration: str) -> Integration | None: ...
-    async def integrations(self) -> list[Integration]: ...
+    async def integrations_of(self, account: str) -> list[Integration]: ...
+    async def integration_of(self, watch: str) -> str | None: ...
     async def add_watch(self, watch: Watch) -> bool: ...
     async def watch(self, integration: str, watch: str) -> Watch | None: ...
     async def watches(self, integration: str) -> list[Watch]: ...
@@ -74,7 +74,7 @@ class Watches:
 
     async def integrations(self, account: str) -> list[Integration]:
         """Those of an account, by id."""
-        return [each for each in await self._store.integrations() if each.account == account]
+        return await self._store.integrations_of(account)
 
     async def create(
         self, actor: Actor, account: str, integration: str, given: Mapping[str, object]
@@ -99,14 +99,13 @@ class Watches:
 
     async def find(self, account: str, watch: str) -> tuple[Integration, Watch]:
         """A watch of the account, with its integration. Raises NotThere."""
-        its = await self.integrations(account)
-
-        async def look(integration: Integration) -> Watch | None:
-            return await self._store.watch(integration.id, watch)
-
-        for integration, found_there in zip(its, await ask_each(look, its), strict=True):
-            if found_there is not None:
-                return integration, found_there
+        integration = await self._store.integration_of(watch)
+        # Also looked up where there is none, so that the work is that for another account's.
+        its = await self._store.integration(integration or "")
+        if its is not None and its.account == account:
+            its_watch = await self._store.watch(its.id, watch)
+            if its_watch is not None:
+                return its, its_watch
         raise NotThere("there is no watch with this id")
 
     async def edit(

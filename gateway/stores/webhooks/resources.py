@@ -2,6 +2,8 @@
 
 gw:{keys}:hooks:integrations       hash: integration -> its record
 gw:{keys}:hooks:captures           hash: capture address -> integration
+gw:{keys}:hooks:account:NAME       set of an account's integrations
+gw:{keys}:hooks:watches            hash: watch -> integration
 gw:{hooks:N}:watches:INTEGRATION   hash: watch -> its record, which `queue` reads as well
 
 Records are untrusted input; `records` reads them.
@@ -26,6 +28,10 @@ from gateway.stores.webhooks.records import (
 
 INTEGRATIONS: Final = KEYS_TAG + "hooks:integrations"
 CAPTURES: Final = KEYS_TAG + "hooks:captures"
+#: Indexes, by which those of one account are found without reading all. They are written before
+#: the record and removed after it: what they name may not be there.
+ACCOUNTS: Final = KEYS_TAG + "hooks:account:"
+WATCHES: Final = KEYS_TAG + "hooks:watches"
 #: The most integrations; listing them reads them all.
 MOST_INTEGRATIONS: Final = 10_000
 
@@ -68,11 +74,15 @@ class Resources:
 
     async def add_integration(self, integration: Integration) -> bool:
         """False: there are too many, or one has this id."""
+        index = ACCOUNTS + integration.account
+        await self._execute("SADD", index, integration.id)
         added = await self._add(
             INTEGRATIONS, integration.id, write_integration(integration), MOST_INTEGRATIONS
         )
         if added and integration.capture:
             await self._execute("HSET", CAPTURES, integration.capture, integration.id)
+        if not added and not await self._execute("HEXISTS", INTEGRATIONS, integration.id):
+            await self._execute("SREM", index, integration.id)
         return added
 
     async def integration(self, integration: str) -> Integration | None:
@@ -85,6 +95,17 @@ class Resources:
         found = _pairs(await self._execute("HGETALL", INTEGRATIONS))
         return sorted(_readable(found, read_integration), key=lambda each: each.id)
 
+    async def integrations_of(self, account: str) -> list[Integration]:
+        """Those of an account that can be read, by id."""
+        names = list(await self._execute("SMEMBERS", ACCOUNTS + account))
+        if not names:
+            return []
+        values = await self._execute("HMGET", INTEGRATIONS, *names)
+        pairs = zip(names, values, strict=True)
+        found = {name.decode("ascii", "replace"): value for name, value in pairs if value}
+        its = (each for each in _readable(found, read_integration) if each.account == account)
+        return sorted(its, key=lambda each: each.id)
+
     async def captures_to(self, capture: str) -> Integration | None:
         """The integration with this capture address. Raises CorruptRecord."""
         found = await self._execute("HGET", CAPTURES, capture)
@@ -95,6 +116,7 @@ class Resources:
 
     async def replace_integration(self, old: Integration, new: Integration) -> bool:
         """False: it was changed or removed since it was read."""
+        await self._execute("SADD", ACCOUNTS + new.account, new.id)
         replaced = await self._replace(
             INTEGRATIONS, old.id, write_integration(old), write_integration(new)
         )
@@ -109,18 +131,28 @@ class Resources:
             await self.remove_watch(watch)
         await self._execute("HDEL", CAPTURES, integration.capture)
         await self._execute("HDEL", INTEGRATIONS, integration.id)
+        await self._execute("SREM", ACCOUNTS + integration.account, integration.id)
 
     # -- watches -----------------------------------------------------------------------------------
 
     async def add_watch(self, watch: Watch) -> bool:
         """False: its integration has too many, or one has this id."""
         name = _watches(watch.integration)
-        return await self._add(name, watch.id, write_watch(watch), MOST_WATCHES)
+        await self._execute("HSET", WATCHES, watch.id, watch.integration)
+        added = await self._add(name, watch.id, write_watch(watch), MOST_WATCHES)
+        if not added and not await self._execute("HEXISTS", name, watch.id):
+            await self._execute("HDEL", WATCHES, watch.id)
+        return added
 
     async def watch(self, integration: str, watch: str) -> Watch | None:
         """Raises CorruptRecord."""
         found = await self._execute("HGET", _watches(integration), watch)
         return None if found is None else read_watch(watch, found)
+
+    async def integration_of(self, watch: str) -> str | None:
+        """The id of the integration that the watch is of, or was."""
+        found = await self._execute("HGET", WATCHES, watch)
+        return None if found is None else str(found.decode("ascii", "replace"))
 
     async def watches(self, integration: str) -> list[Watch]:
         """All that can be read, the oldest first."""
@@ -141,6 +173,7 @@ class Resources:
             *(f"{tag}turns:{kind}" for kind in ("other", "good")),
         )
         await self._execute("EVAL", _REMOVE, len(names), *names, watch.id)
+        await self._execute("HDEL", WATCHES, watch.id)
 
     async def pause(self, watch: Watch) -> None:
         """What arrives waits."""
