@@ -97,6 +97,15 @@ def noticed(
     return _event(integration, f"notice {named}", event_type, _now(at_us), data)
 
 
+def trial(integration: Integration, event_type: str, nonce: str, now_us: int) -> Event:
+    """An event that tests an endpoint. Its data says so, whatever the type.
+
+    nonce: that no other test has
+    """
+    data = {"test": True, "message": "This is a test. Nothing has happened."}
+    return _event(integration, f"test {nonce}", event_type, _now(now_us), data)
+
+
 def _event(
     integration: Integration, named: str, event_type: str, created: str, data: dict[str, Any]
 ) -> Event:
