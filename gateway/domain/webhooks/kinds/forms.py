@@ -53,7 +53,7 @@ class Ticket(TypedDict):
     priority: Annotated[str, "the provider's word in small letters: `high`; or its number: `2`"]
     reporter: Annotated[Person, "whoever made it"]
     assignee: Annotated[Person, "the first, where there are several"]
-    url: Annotated[str, "its page"]
+    url: Annotated[str, "its page, or where the provider's API has it"]
     created_at: Annotated[str, "a date as `2026-11-23T16:43:58.446Z`"]
     updated_at: Annotated[str, "the same"]
 

@@ -81,5 +81,5 @@ GITEA: Final = Kind(
     _verify,
     header_id("x-gitea-delivery", "x-forgejo-delivery"),
     _normalize,
-    read_json_or_form,
+    read=read_json_or_form,
 )

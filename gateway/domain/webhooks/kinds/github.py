@@ -140,5 +140,5 @@ GITHUB: Final = Kind(
     by_mac("x-hub-signature-256", prefix="sha256="),
     header_id("x-github-delivery"),
     normalize,
-    read_json_or_form,
+    read=read_json_or_form,
 )
