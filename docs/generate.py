@@ -183,11 +183,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--check", action="store_true", help="only report which pages are stale")
     check = parser.parse_args(arguments).check
     pages = {name: (FOLDER / name).read_text("utf-8") for name in PAGES}
-    stale = {
-        name: wanted
-        for name, page in pages.items()
-        if (wanted := with_reference(name, page)) != page
-    }
+    made = {name: with_reference(name, page) for name, page in pages.items()}
+    stale = {name: wanted for name, wanted in made.items() if wanted != pages[name]}
     for name, wanted in stale.items():
         print("stale" if check else "made", FOLDER / name)
         if not check:

@@ -78,7 +78,7 @@ def _kinds(tried: Mapping[str, list[dict[str, Any]]]) -> Iterator[str]:
         proof = _listed(_asked(KINDS[name].verify, b"{}", ["secret"], 0.0))
         known = _delivery_id(KINDS[name])
         passed = sum(bool(each["event"]["type"]) for each in those)
-        counts = f"{passed} webhooks, and {len(those) - passed} that become nothing"
+        counts = f"{passed} webhooks, and {len(those) - passed} to ignore"
         yield f"| {_code(name)} | {proof} | {known} | {', '.join(of)} | {counts} |"
 
 
