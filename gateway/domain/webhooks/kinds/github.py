@@ -43,6 +43,10 @@ _PULL_REQUESTS: Final = {
     "closed": "closed",
     "deleted": "closed",
 }
+#: The action and state of a review that decides something; a comment alone does not.
+_REVIEWS: Final = frozenset(
+    ("submitted approved", "submitted changes_requested", "dismissed dismissed")
+)
 _ISSUES: Final = {
     **_UPDATES,
     **dict.fromkeys(
@@ -62,6 +66,8 @@ def normalize(header: Header, payload: Any) -> Captured:
     match header("x-github-event"):
         case "pull_request" if action in _PULL_REQUESTS:
             return _pull_request(_PULL_REQUESTS[action], payload)
+        case "pull_request_review" if f"{action} {text(payload, 'review.state')}" in _REVIEWS:
+            return _pull_request("updated", payload)
         case "issues" if action in _ISSUES:
             return _issue(_ISSUES[action], payload)
         case "package" | "registry_package" as event if action in _PACKAGES:
@@ -74,7 +80,8 @@ def _pull_request(action: str, payload: Any) -> Captured:
     its = at(payload, "pull_request")
     # One that was deleted has the state that it had.
     status = "closed" if text(its, "state") == "closed" or action == "closed" else "open"
-    if status == "closed" and at(its, "merged") is True:
+    # A review says when it was merged, and not whether.
+    if status == "closed" and (at(its, "merged") is True or text(its, "merged_at")):
         status = "merged"
         action = "merged" if action == "closed" else action
     repository = at(payload, "repository")

@@ -66,17 +66,17 @@ class Kind:
     """A kind of provider.
 
     name:        as in events: "github"
+    read:        (header, body) the payload. Raises ValueError, RecursionError
     delivery_id: (header, payload) how the provider names this webhook, so that one that is sent
                  again is the same event; "": it does not
     normalize:   (header, payload)
-    read:        (header, body) the payload. Raises ValueError, RecursionError
     """
 
     name: str
+    read: Callable[[Header, bytes], Any] = field(default=read_json, kw_only=True)
     verify: Verify
     delivery_id: Callable[[Header, Any], str]
     normalize: Callable[[Header, Any], Captured]
-    read: Callable[[Header, bytes], Any] = read_json
 
 
 def by_mac(*header_names: str, prefix: str = "") -> Verify:
