@@ -71,11 +71,15 @@ def _merge_request(action: str, its: Any, payload: Any) -> Captured:
 
 
 def _issue(action: str, its: Any, payload: Any) -> Captured:
+    # Some types of work items are closed by an update.
+    has_moved = at(payload, "changes.state_id") is not None
+    if action == "updated" and text(its, "state") == "closed" and has_moved:
+        action = "closed"
     severity = text(its, "severity")
     assignees = _list(payload, "assignees")
     data = ticket(
         its_id=text(its, "id"),
-        key=f"{text(payload, 'project.path_with_namespace')}#{text(its, 'iid')}",
+        key=f"{_path(its, payload)}#{text(its, 'iid')}",
         title=text(its, "title"),
         description=text(its, "description"),
         status="closed" if text(its, "state") == "closed" else "open",
@@ -87,6 +91,12 @@ def _issue(action: str, its: Any, payload: Any) -> Captured:
         updated=at(its, "updated_at"),
     )
     return Captured(f"ticket.{action}", data["updated_at"], data)
+
+
+def _path(its: Any, payload: Any) -> str:
+    """Of the project, or of the group that an epic belongs to, which only its page names."""
+    group = text(its, "url").partition("/-/")[0].partition("/groups/")[2]
+    return text(payload, "project.path_with_namespace") or group
 
 
 def _author(its: Any, payload: Any) -> Person:
