@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from gateway.observe.exposition import _PROCESS
 from gateway.observe.metrics import Metrics
 from gateway.observe.registry import Family
-from gateway.runtime.workers import RESTARTS, WORKERS
+from gateway.observe.webhook_metrics import WebhookMetrics
+from gateway.runtime import couriers, workers
 
 #: Labels that Prometheus adds to what it scrapes.
 SCRAPED = frozenset(("namespace", "job", "instance"))
@@ -37,9 +38,11 @@ def named_in(text: str) -> Named:
 
 def known_series() -> dict[str, frozenset[str]]:
     """Each series that the gateway's code defines, by its name in a scrape, and its labels."""
-    families = [series.family for series in Metrics("1").snapshot().series]
+    of_processes = (*Metrics("1").snapshot().series, *WebhookMetrics().series())
+    families = [series.family for series in of_processes]
+    families += (workers.WORKERS, workers.RESTARTS, couriers.COURIERS, couriers.RESTARTS)
     known: dict[str, frozenset[str]] = {}
-    for family in (*families, WORKERS, RESTARTS):
+    for family in families:
         for name, more in _suffixes(family):
             known[f"gateway_{family.name}{name}"] = frozenset((*family.labels, *more))
     for name in _PROCESS:

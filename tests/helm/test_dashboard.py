@@ -57,7 +57,7 @@ def test_it_is_found_again() -> None:
     assert names == ["datasource", "namespace", "job"]
     assert [panel["title"] for panel in DASHBOARD["panels"] if panel["type"] == "row"] == [
         *("Now", "Traffic", "Latency and overhead", "Limits", "Keys"),
-        *("Store", "Upstreams", "Policies", "Workers"),
+        *("Store", "Upstreams", "Webhooks", "Policies", "Workers"),
     ]
 
 
