@@ -34,6 +34,7 @@ from zlib import crc32
 
 from redis.exceptions import NoScriptError
 
+from gateway.domain.ports import BudgetSpent
 from gateway.stores.redis.errors import translated
 
 SHARDS: Final = 16
@@ -55,10 +56,6 @@ _CANCELLED: Final = 500
 
 Result = Literal["delivered", "waiting", "dead"]
 Execute = Callable[..., Awaitable[Any]]
-
-
-class BudgetSpent(Exception):
-    """There is no room for an event until others are over."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway.domain.ports import BudgetSpent
 from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clients import redis_client
 from gateway.stores.webhooks.queue import (
@@ -19,7 +20,6 @@ from gateway.stores.webhooks.queue import (
     SHARDS,
     VISIT,
     Attempt,
-    BudgetSpent,
     Claim,
     Claimed,
     DeliveryQueue,

@@ -43,12 +43,16 @@ class Kind:
     delivery_id: (header, payload) how the provider names this webhook, so that one that is sent
                  again is the same event; "": it does not
     normalize:   (header, payload)
+    is_basic:    its secret is USER:PASSWORD
+    captures:    False: it has no provider, so neither a capture address nor a secret
     """
 
     name: str
     verify: Verify
     delivery_id: Callable[[Header, Any], str]
     normalize: Callable[[Header, Any], Captured]
+    is_basic: bool = False
+    captures: bool = True
 
 
 def by_mac(*header_names: str, prefix: str = "") -> Verify:
