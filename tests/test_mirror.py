@@ -68,6 +68,7 @@ TESTED_ELSEWHERE = {
     "manage/policy_settings.py": "manage/test_policy_changes.py",
     "manage/problems.py": "manage/test_forms.py",
     "manage/reading.py": "manage/test_forms.py",
+    "manage/refusals.py": "admin/test_guard.py",
     "policies/faults.py": "policies/test_load.py",
     "policies/routes.py": "policies/test_load.py",
     "policies/schema_access.py": "policies/test_schema.py",

@@ -10,10 +10,11 @@ import pytest
 
 from docs import generate
 from gateway import errors
-from gateway.admin import refusals
+from gateway.admin import refusals as admin_refusals
 from gateway.admin.api.routes import OPERATIONS
 from gateway.cli.main import COMMANDS
 from gateway.errors import Refusal
+from gateway.manage import refusals
 from gateway.observe.metrics import Metrics
 from tests.docs.pages import ROOT, code_in, page, rows
 
@@ -22,7 +23,12 @@ METRICS = page("docs/metrics.md")
 
 
 def all_refusals() -> list[Refusal]:
-    own = [each for each in vars(refusals).values() if isinstance(each, Refusal)]
+    own = [
+        each
+        for table in (admin_refusals, refusals)
+        for each in vars(table).values()
+        if isinstance(each, Refusal)
+    ]
     return [*errors.TABLE.values(), *own]
 
 
