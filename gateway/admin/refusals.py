@@ -51,6 +51,15 @@ UNREADABLE: Final = Refusal(
     "The request cannot be read as HTTP/1.1, or its head is too large. Send a smaller, plain one.",
     closes=True,
 )
+NO_WEBHOOKS: Final = Refusal(
+    "no_webhooks",
+    503,
+    "service_unavailable",
+    "WEBHOOKS_NEED_REDIS",
+    "Webhooks need a Redis: with memory:// nothing would be kept. Start the gateway with the URL "
+    "of a Redis as --store, or without --store.",
+    "gateway",
+)
 VERSION_REQUIRED: Final = Refusal(
     "version_required",
     428,

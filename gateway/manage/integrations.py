@@ -129,12 +129,9 @@ class Integrations:
         return its
 
     async def list(self, account: str | None = None) -> builtins.list[Integration]:
-        """The oldest first. account: only its own; None: all"""
+        """By id. account: only its own; None: all"""
         known = await self._store.integrations()
-        return sorted(
-            (each for each in known if account in (None, each.account)),
-            key=lambda each: (each.created_us, each.id),
-        )
+        return [each for each in known if account in (None, each.account)]
 
     async def edit(
         self, actor: Actor, integration: str, given: Mapping[str, object]
