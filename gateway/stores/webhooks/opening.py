@@ -24,8 +24,18 @@ class WebhookStores:
 
 
 def open_webhooks(execute: Execute, settings: Callable[[], WebhookSettings]) -> WebhookStores:
-    """The stores over any function that sends commands; every method raises StoreDown."""
+    """The stores over any function that sends commands; every method raises StoreDown.
+
+    A shard may have the whole budget here: couriers know how much the others have.
+    """
     queues = (
-        DeliveryQueue(execute, shard, settings().budget_bytes // SHARDS) for shard in range(SHARDS)
+        DeliveryQueue(
+            execute,
+            shard,
+            lambda: settings().budget_bytes,
+            lambda: settings().per_watch,
+            lambda: settings().keep_s,
+        )
+        for shard in range(SHARDS)
     )
     return WebhookStores(translating(Resources(execute)), tuple(map(translating, queues)))
