@@ -10,6 +10,7 @@ from gateway.policies.schema_parts import (
     duration,
     integer,
     object_of,
+    path,
     size,
     text,
 )
@@ -30,6 +31,11 @@ def webhook_settings() -> Schema:
                 "Addresses and CIDR ranges that deliveries may go to beside the public internet."
             ),
             "deny": addresses("Those that they may not go to, whatever else allows them."),
+            "ca": path(
+                "PEM file of authorities that are trusted beside the system's, for receivers in "
+                "networks that allow names.",
+                "tls/receivers-ca.pem",
+            ),
             "slots": integer(
                 "Deliveries of one courier in flight.",
                 webhooks.MOST_SLOTS,

@@ -14,10 +14,10 @@ from gateway.policies import fields
 from gateway.policies.routes import RouteEntry
 from gateway.policies.settings import read_networks, read_size_up_to
 from gateway.policies.signatures import BRAND
-from gateway.policies.values import Fields, Value, setting
+from gateway.policies.values import Fields, Value, read_path, setting
 
 KEYS: Final = (
-    *("brand", "allow", "deny", "slots", "per_watch", "budget", "keep", "max_event", "spool"),
+    *("brand", "allow", "deny", "ca", "slots", "per_watch", "budget", "keep", "max_event", "spool"),
 )
 MOST_SLOTS: Final = 10_000
 MOST_PER_WATCH: Final = 1_000
@@ -48,6 +48,7 @@ def read_webhooks(value: Value) -> WebhookSettings | None:
             allowed=setting(given, "allow", read_networks, ()),
             denied=setting(given, "deny", read_networks, ()),
         ),
+        ca=setting(given, "ca", read_path, None),
         slots=setting(given, "slots", lambda at: at.integer(1, MOST_SLOTS), default.slots),
         per_watch=setting(
             given, "per_watch", lambda at: at.integer(1, MOST_PER_WATCH), default.per_watch

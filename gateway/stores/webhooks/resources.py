@@ -2,6 +2,7 @@
 
 gw:{keys}:hooks:integrations       hash: integration -> its record
 gw:{keys}:hooks:captures           hash: capture address -> integration
+gw:{keys}:hooks:mark               the mark of the webhook key
 gw:{hooks:N}:watches:INTEGRATION   hash: watch -> its record, which `queue` reads as well
 
 Records are untrusted input; `records` reads them.
@@ -27,6 +28,7 @@ from gateway.stores.webhooks.scripts import Execute, Script, shard_of, tag_of
 
 INTEGRATIONS: Final = KEYS_TAG + "hooks:integrations"
 CAPTURES: Final = KEYS_TAG + "hooks:captures"
+MARK: Final = KEYS_TAG + "hooks:mark"
 #: The most integrations; listing them reads them all.
 MOST_INTEGRATIONS: Final = 10_000
 
@@ -56,6 +58,12 @@ class Resources:
     async def _execute(self, *command: Any) -> Any:
         async with translated():
             return await self._send(*command)
+
+    async def has_mark(self, mark: str) -> bool:
+        """Is this the mark of the webhook key? The first one that asks decides."""
+        await self._execute("SET", MARK, mark, "NX")
+        found = await self._execute("GET", MARK)
+        return bool(found == mark.encode())
 
     # -- integrations ------------------------------------------------------------------------------
 
