@@ -43,6 +43,15 @@ HOST_NOT_ALLOWED: Final = Refusal(
     "The admin listener is not served under this name. Use its address, or allow the name "
     "with --admin-host.",
 )
+NO_WEBHOOKS: Final = Refusal(
+    "no_webhooks",
+    503,
+    "service_unavailable",
+    "WEBHOOKS_NEED_REDIS",
+    "Webhooks need a Redis: with memory:// nothing would be kept. Start the gateway with the URL "
+    "of a Redis as --store, or without --store.",
+    "gateway",
+)
 VERSION_REQUIRED: Final = Refusal(
     "version_required",
     428,

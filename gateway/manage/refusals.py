@@ -12,7 +12,7 @@ from typing import Any, Final
 from gateway import errors
 from gateway.domain.ports import CorruptRecord, StoreDown
 from gateway.errors import Refusal
-from gateway.manage.problems import Changed, Conflict, Invalid, NotThere
+from gateway.manage.problems import Changed, Conflict, Full, Invalid, NotThere
 
 UNREADABLE: Final = Refusal(
     "unreadable",
@@ -59,12 +59,21 @@ NOT_THERE: Final = Refusal("not_there", 404, "not_found", "NOT_FOUND", "")
 CONFLICT: Final = Refusal("conflict", 409, "conflict", "CONFLICT", "")
 CORRUPT: Final = Refusal("corrupt", 500, "internal_error", "CORRUPT_RECORD", "", "gateway")
 CHANGED: Final = Refusal("changed", 412, "precondition_failed", "CHANGED_MEANWHILE", "")
+FULL: Final = Refusal(
+    "events_full",
+    503,
+    "service_unavailable",
+    "EVENTS_FULL",
+    "There is no room for more events until some are delivered. Try again later.",
+    "gateway",
+)
 
 _OF: Final[dict[type[Exception], Refusal]] = {
     Invalid: INVALID,
     NotThere: NOT_THERE,
     Conflict: CONFLICT,
     Changed: CHANGED,
+    Full: FULL,
     CorruptRecord: CORRUPT,
     StoreDown: errors.STORE_UNAVAILABLE,
 }

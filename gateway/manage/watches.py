@@ -221,6 +221,21 @@ def watch_as_json(watch: Watch) -> dict[str, object]:
     }
 
 
+def view_as_json(view: WatchView) -> dict[str, object]:
+    """A watch and how it does."""
+    health = view.health
+    return {
+        **watch_as_json(view.watch),
+        "status": health.state,
+        "reason": health.why or None,
+        "waiting": health.waiting,
+        "in_flight": health.in_flight,
+        "failures": health.failures,
+        "last_success": moment(health.last_success_us or None),
+        "next_probe": moment(health.probe_us or None),
+    }
+
+
 def _read_url(value: object) -> str:
     if not isinstance(value, str):
         raise Invalid(Fault("url", found(value), _URL_WORDS))

@@ -100,6 +100,8 @@ def _one(parameter: Parameter, texts: list[str], faults: list[Fault]) -> str | i
 async def _body(request: web.Request, operation: Operation) -> Mapping[str, object]:
     if operation.body is None:
         return {}
+    if operation.body.most is not None:
+        request = request.clone(client_max_size=operation.body.most)
     content = await read_body(request)
     if not content and not operation.body.required:
         return {}

@@ -143,4 +143,4 @@ def _person(its: Any) -> Person:
     return Person(id=text(its, "id"), username=unique, email=unique if "@" in unique else "")
 
 
-AZURE_DEVOPS: Final = Kind("azure-devops", _verify, _delivery_id, _normalize)
+AZURE_DEVOPS: Final = Kind("azure-devops", _verify, _delivery_id, _normalize, is_basic=True)

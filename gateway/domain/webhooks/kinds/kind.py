@@ -70,6 +70,7 @@ class Kind:
     delivery_id: (header, payload) how the provider names this webhook, so that one that is sent
                  again is the same event; "": it does not
     normalize:   (header, payload)
+    is_basic:    its secret is USER:PASSWORD
     captures:    it has a capture address and a provider's secret; False: nobody sends it anything
     """
 
@@ -78,6 +79,7 @@ class Kind:
     verify: Verify
     delivery_id: Callable[[Header, Any], str]
     normalize: Callable[[Header, Any], Captured]
+    is_basic: bool = False
     captures: bool = True
 
 
