@@ -85,7 +85,7 @@ def _issue(action: str, its: Any, payload: Any) -> Captured:
         status="closed" if text(its, "state") == "closed" else "open",
         priority="" if severity == "unknown" else severity,
         reporter=_author(its, payload),
-        assignee=_person(assignees[0]) if assignees else NOBODY,
+        assignee=_assignee(its, assignees),
         url=text(its, "url"),
         created=at(its, "created_at"),
         updated=at(its, "updated_at"),
@@ -109,6 +109,15 @@ def _author(its: Any, payload: Any) -> Person:
     people = [actor, *_list(payload, "assignees"), *_list(payload, "reviewers")]
     of_author = (each for each in people if author_id and author_id == text(each, "id"))
     return _person(next(of_author, {"id": author_id}))
+
+
+def _assignee(its: Any, assignees: list[Any]) -> Person:
+    """The first. Older versions send its id elsewhere, which is sure where it is the only one."""
+    if not assignees:
+        return NOBODY
+    first = _person(assignees[0])
+    only = text(its, "assignee_id") if len(assignees) == 1 else ""
+    return Person(id=first["id"] or only, username=first["username"], email=first["email"])
 
 
 def _list(payload: Any, key: str) -> list[Any]:
