@@ -11,7 +11,7 @@ Records are untrusted input; `records` reads them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, cast
 
 from gateway.domain.ports import CorruptRecord
@@ -61,6 +61,15 @@ redis.call('HDEL', KEYS[2], 'status', 'why', 'open', 'ramp')
 if redis.call('EXISTS', KEYS[3]) == 1 then redis.call('ZADD', KEYS[4], 0, ARGV[1]) end
 redis.call('ZREM', KEYS[5], ARGV[1])
 return 1
+"""
+# KEYS: any of the shard; ARGV: its tag, watches
+_HEALTHS: Final = """
+local found = {}
+for i = 2, #ARGV do
+  found[#found + 1] = {redis.call('HGETALL', ARGV[1] .. 'health:' .. ARGV[i]),
+    redis.call('ZCARD', ARGV[1] .. 'queue:' .. ARGV[i])}
+end
+return found
 """
 
 
@@ -187,22 +196,17 @@ class Resources:
         await self._execute("EVAL", _RESUME, len(names), *names, watch.id)
 
     async def health(self, watch: Watch) -> Health:
-        tag = tag_of(shard_of(watch.integration))
-        found = _pairs(await self._execute("HGETALL", f"{tag}health:{watch.id}"))
-        status = found.get("status", b"").decode("ascii", "replace")
-        failures = _number(found.get("failures"))
-        state: State = "failing" if failures else "active"
-        if status in ("disabled", "paused"):
-            state = cast(State, status)
-        return Health(
-            state=state,
-            why=found.get("why", b"").decode("utf-8", "replace"),
-            in_flight=_number(found.get("held")),
-            waiting=int(await self._execute("ZCARD", f"{tag}queue:{watch.id}")),
-            failures=failures,
-            last_success_us=_number(found.get("since")) if found.get("proven") == b"1" else 0,
-            probe_us=_number(found.get("open")),
-        )
+        (found,) = await self.healths([watch])
+        return found
+
+    async def healths(self, watches: Sequence[Watch]) -> list[Health]:
+        """Those of watches of one integration."""
+        if not watches:
+            return []
+        tag = tag_of(shard_of(watches[0].integration))
+        names = (each.id for each in watches)
+        found = await self._execute("EVAL", _HEALTHS, 1, f"{tag}leases", tag, *names)
+        return [_health(_pairs(fields), waiting) for fields, waiting in found]
 
     # ----------------------------------------------------------------------------------------------
 
@@ -215,6 +219,23 @@ class Resources:
 
 def _watches(integration: str) -> str:
     return f"{tag_of(shard_of(integration))}watches:{integration}"
+
+
+def _health(found: dict[str, bytes], waiting: int) -> Health:
+    status = found.get("status", b"").decode("ascii", "replace")
+    failures = _number(found.get("failures"))
+    state: State = "failing" if failures else "active"
+    if status in ("disabled", "paused"):
+        state = cast(State, status)
+    return Health(
+        state=state,
+        why=found.get("why", b"").decode("utf-8", "replace"),
+        in_flight=_number(found.get("held")),
+        waiting=waiting,
+        failures=failures,
+        last_success_us=_number(found.get("since")) if found.get("proven") == b"1" else 0,
+        probe_us=_number(found.get("open")),
+    )
 
 
 def _pairs(found: Any) -> dict[str, bytes]:
