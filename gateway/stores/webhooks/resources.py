@@ -18,13 +18,14 @@ from gateway.domain.ports import CorruptRecord
 from gateway.domain.webhooks.events import Integration
 from gateway.domain.webhooks.watches import MOST_WATCHES, Health, State, Watch
 from gateway.stores.names import KEYS_TAG
-from gateway.stores.webhooks.queue import Execute, shard_of, tag_of
+from gateway.stores.redis.errors import translated
 from gateway.stores.webhooks.records import (
     read_integration,
     read_watch,
     write_integration,
     write_watch,
 )
+from gateway.stores.webhooks.scripts import Execute, Script, shard_of, tag_of
 
 INTEGRATIONS: Final = KEYS_TAG + "hooks:integrations"
 CAPTURES: Final = KEYS_TAG + "hooks:captures"
@@ -46,38 +47,31 @@ if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 return 1
 """
-# KEYS: the watch's health, its queue, its turns; ARGV: the watch
-_RESUME: Final = """
-redis.call('HDEL', KEYS[1], 'status', 'why', 'failures', 'tried', 'since', 'proven', 'open',
-  'openings', 'ramp')
-if redis.call('EXISTS', KEYS[2]) == 1 then redis.call('ZADD', KEYS[3], 0, ARGV[1]) end
-return 1
-"""
-# KEYS: the watches' hash, the watch's health, its turns; ARGV: the watch.
-# What waits for it stays in its queue, and is cancelled when its turn comes.
-_REMOVE: Final = """
-if redis.call('HDEL', KEYS[1], ARGV[1]) == 0 then return 0 end
-redis.call('HDEL', KEYS[2], 'status', 'why', 'open', 'ramp')
-if redis.call('EXISTS', KEYS[3]) == 1 then redis.call('ZADD', KEYS[4], 0, ARGV[1]) end
-redis.call('ZREM', KEYS[5], ARGV[1])
-return 1
-"""
 # KEYS: any of the shard; ARGV: its tag, watches
 _HEALTHS: Final = """
 local found = {}
 for i = 2, #ARGV do
   found[#found + 1] = {redis.call('HGETALL', ARGV[1] .. 'health:' .. ARGV[i]),
-    redis.call('ZCARD', ARGV[1] .. 'queue:' .. ARGV[i])}
+    redis.call('ZCARD', ARGV[1] .. 'queue:' .. ARGV[i])
+      + redis.call('ZCARD', ARGV[1] .. 'replays:' .. ARGV[i])}
 end
 return found
 """
+_STATUS: Final = Script("status.lua")
 
 
 class Resources:
-    """Integrations and watches. execute: sends one command, as `Redis.execute_command` does"""
+    """Integrations and watches. Every method raises StoreDown.
+
+    execute: sends one command, as `Redis.execute_command` does
+    """
 
     def __init__(self, execute: Execute) -> None:
-        self._execute = execute
+        self._send = execute
+
+    async def _execute(self, *command: Any) -> Any:
+        async with translated():
+            return await self._send(*command)
 
     # -- integrations ------------------------------------------------------------------------------
 
@@ -175,25 +169,19 @@ class Resources:
 
     async def remove_watch(self, watch: Watch) -> None:
         """What waits for it is cancelled by the next claims."""
-        tag = tag_of(shard_of(watch.integration))
-        names = (
-            _watches(watch.integration),
-            *(f"{tag}{kind}:{watch.id}" for kind in ("health", "queue")),
-            *(f"{tag}turns:{kind}" for kind in ("other", "good")),
-        )
-        await self._execute("EVAL", _REMOVE, len(names), *names, watch.id)
+        await self._set_status(watch, "remove")
         await self._execute("HDEL", WATCHES, watch.id)
 
     async def pause(self, watch: Watch) -> None:
         """What arrives waits."""
-        tag = tag_of(shard_of(watch.integration))
-        await self._execute("HSET", f"{tag}health:{watch.id}", "status", "paused")
+        await self._set_status(watch, "pause")
 
     async def resume(self, watch: Watch) -> None:
         """Deliver what waits: it begins anew, also after it was disabled."""
-        tag = tag_of(shard_of(watch.integration))
-        names = (f"{tag}health:{watch.id}", f"{tag}queue:{watch.id}", f"{tag}turns:other")
-        await self._execute("EVAL", _RESUME, len(names), *names, watch.id)
+        await self._set_status(watch, "resume")
+
+    async def _set_status(self, watch: Watch, what: str) -> None:
+        await _STATUS.run(self._send, (_watches(watch.integration),), (watch.id, what))
 
     async def health(self, watch: Watch) -> Health:
         (found,) = await self.healths([watch])
