@@ -6,6 +6,7 @@ the audit log, without secrets.
 
 from __future__ import annotations
 
+import builtins
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -42,6 +43,7 @@ class WatchStore(Protocol):
     async def pause(self, watch: Watch) -> None: ...
     async def resume(self, watch: Watch) -> None: ...
     async def health(self, watch: Watch) -> Health: ...
+    async def healths(self, watches: Sequence[Watch]) -> builtins.list[Health]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +93,9 @@ class Watches:
     async def list(self, account: str, integration: str) -> list[WatchView]:
         """The oldest first. Raises NotThere."""
         await self._integration(account, integration)
-        return [await self._view(watch) for watch in await self._store.watches(integration)]
+        watches = await self._store.watches(integration)
+        healths = await self._store.healths(watches)
+        return [WatchView(*pair) for pair in zip(watches, healths, strict=True)]
 
     async def get(self, account: str, integration: str, watch: str) -> WatchView:
         """Raises NotThere."""

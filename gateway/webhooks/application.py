@@ -6,7 +6,9 @@ whatever is asked for: a local process learns nothing.
 
 from __future__ import annotations
 
+import asyncio
 import logging
+import time
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import Final
@@ -19,6 +21,7 @@ from gateway.domain.webhooks.events import MOST_EVENT
 from gateway.domain.webhooks.signatures import DEFAULT_NAMES, Names
 from gateway.manage.refusals import told_of
 from gateway.manage.watches import Watches
+from gateway.observe.log_throttle import LogThrottle
 from gateway.webhooks.answers import refused, told
 from gateway.webhooks.capture import Capture
 from gateway.webhooks.requests import (
@@ -38,8 +41,13 @@ from gateway.webhooks.watch_routes import ROUTES as WATCH_ROUTES
 log = logging.getLogger("gateway")
 
 _ROUTES: Final = (*WATCH_ROUTES,)
+#: The most calls of the API that are served at once; others wait. They share the connections to the
+#: store with deliveries, and 100 at once left none for those.
+AT_ONCE: Final = 24
 #: What is captured needs no key; everything else is of an account.
 _CAPTURES: Final = "/hooks/"
+
+_throttle: Final = LogThrottle()
 
 Serve = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -70,10 +78,11 @@ def build_application(deps: ApplicationDeps) -> web.Application:
     application.on_response_prepare.append(_plain)
     tester = Tester(deps.watches, deps.sender, deps.master, deps.names, deps.clock_us)
     faces = Faces(deps.watches, tester)
+    turns = asyncio.Semaphore(AT_ONCE)
     router = application.router
     router.add_post(_CAPTURES + "{capture}", deps.capture.serve)
     for route in _ROUTES:
-        serve = _serving(route, faces)
+        serve = _serving(route, faces, turns)
         if route.method == "GET":
             router.add_get(route.path, serve)  # with HEAD
         else:
@@ -81,7 +90,7 @@ def build_application(deps: ApplicationDeps) -> web.Application:
     return application
 
 
-def _serving(route: Route, faces: Faces) -> Serve:
+def _serving(route: Route, faces: Faces, turns: asyncio.Semaphore) -> Serve:
     handler: Handler = route.handler
 
     async def serve(request: web.Request) -> web.StreamResponse:
@@ -89,7 +98,8 @@ def _serving(route: Route, faces: Faces) -> Serve:
         path = read_path(request)
         query = read_query(request, route.query)
         body = await read_json(request) if route.has_body else {}
-        return await handler(faces, Call(actor, account, path, query, body))
+        async with turns:
+            return await handler(faces, Call(actor, account, path, query, body))
 
     return serve
 
@@ -127,11 +137,17 @@ def _failed(error: Exception, request: web.Request, request_id: str) -> web.Resp
     # The route and not the path, which may be a capture address.
     where = f"{request.method} {'' if resource is None else resource.canonical}"
     if isinstance(error, StoreDown):
-        log.warning("%s cannot be answered: %s (request %s)", where, error, request_id)
+        _warn(where, error)
     if known is None:
         log.error("%s failed (request %s)", where, request_id, exc_info=error)
         known = told(errors.INTERNAL)
     return refused(known, request_id)
+
+
+def _warn(where: str, error: StoreDown) -> None:
+    if (suppressed := _throttle.suppressed("store", time.monotonic())) is not None:
+        more = f" ({suppressed} such requests were suppressed)" if suppressed else ""
+        log.warning("%s cannot be answered: %s%s", where, error, more)
 
 
 async def _plain(_request: web.Request, response: web.StreamResponse) -> None:

@@ -39,7 +39,7 @@ class Scene:
         self.client = client
         self.store: Resources = translating(Resources(client.execute_command))
         self.queues = [
-            translating(DeliveryQueue(client.execute_command, shard, 1_000_000))
+            translating(DeliveryQueue(client.execute_command, shard, lambda: 1_000_000))
             for shard in range(SHARDS)
         ]
         self.audit = MemoryAuditStore()

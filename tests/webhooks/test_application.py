@@ -14,6 +14,7 @@ from gateway.domain.webhooks.events import Integration
 from gateway.domain.webhooks.watches import MOST_WATCHES, secret_of
 from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clients import redis_client
+from gateway.webhooks.application import AT_ONCE
 from gateway.webhooks.requests import MOST_BODY
 from tests.kit.courier_api import CAPTURE, GIVEN, MASTER, TOKEN, WATCHES, Scene
 from tests.kit.redis_server import RedisServer
@@ -336,6 +337,29 @@ async def test_changed_meanwhile(scene: Scene, monkeypatch: pytest.MonkeyPatch) 
     assert {error_of(answer)[:2] for answer in lost} <= {(412, "CHANGED_MEANWHILE")}
     assert len(lost) < len(urls)
     assert (await scene.send("GET", path)).json()["url"] in urls
+
+
+async def test_many_at_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Some are served, and the others wait: deliveries need connections to the store too."""
+    now, most = 0, 0
+    release, full = asyncio.Event(), asyncio.Event()
+
+    async def held(*_: object) -> list[object]:
+        nonlocal now, most
+        now += 1
+        most = max(most, now)
+        if now == AT_ONCE:
+            full.set()
+        await release.wait()
+        now -= 1
+        return []
+
+    monkeypatch.setattr(scene.watches, "list", held)
+    asked = [asyncio.create_task(scene.send("GET", WATCHES)) for _ in range(2 * AT_ONCE)]
+    await full.wait()
+    release.set()
+    assert {answer.status for answer in await asyncio.gather(*asked)} == {200}
+    assert most == AT_ONCE
 
 
 async def test_captures(scene: Scene) -> None:

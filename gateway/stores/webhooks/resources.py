@@ -13,7 +13,7 @@ Records are untrusted input; `records` reads them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, cast
 
 from gateway.domain.ports import CorruptRecord
@@ -70,6 +70,16 @@ _REPLACE: Final = """
 if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 return 1
+"""
+# KEYS: any of the shard; ARGV: its tag, watches
+_HEALTHS: Final = """
+local found = {}
+for i = 2, #ARGV do
+  found[#found + 1] = {redis.call('HGETALL', ARGV[1] .. 'health:' .. ARGV[i]),
+    redis.call('ZCARD', ARGV[1] .. 'queue:' .. ARGV[i])
+      + redis.call('ZCARD', ARGV[1] .. 'replays:' .. ARGV[i])}
+end
+return found
 """
 _STATUS: Final = Script("status.lua")
 
@@ -204,26 +214,17 @@ class Resources:
         await _STATUS.run(self._send, (_watches(watch.integration),), (watch.id, what))
 
     async def health(self, watch: Watch) -> Health:
-        tag = tag_of(shard_of(watch.integration))
-        found = _pairs(await self._execute("HGETALL", f"{tag}health:{watch.id}"))
-        waiting = [
-            int(await self._execute("ZCARD", f"{tag}{queue}:{watch.id}"))
-            for queue in ("queue", "replays")
-        ]
-        status = found.get("status", b"").decode("ascii", "replace")
-        failures = _number(found.get("failures"))
-        state: State = "failing" if failures else "active"
-        if status in ("disabled", "paused"):
-            state = cast(State, status)
-        return Health(
-            state=state,
-            why=found.get("why", b"").decode("utf-8", "replace"),
-            in_flight=_number(found.get("held")),
-            waiting=sum(waiting),
-            failures=failures,
-            last_success_us=_number(found.get("since")) if found.get("proven") == b"1" else 0,
-            probe_us=_number(found.get("open")),
-        )
+        (found,) = await self.healths([watch])
+        return found
+
+    async def healths(self, watches: Sequence[Watch]) -> list[Health]:
+        """Those of watches of one integration."""
+        if not watches:
+            return []
+        tag = tag_of(shard_of(watches[0].integration))
+        names = (each.id for each in watches)
+        found = await self._execute("EVAL", _HEALTHS, 1, f"{tag}leases", tag, *names)
+        return [_health(_pairs(fields), waiting) for fields, waiting in found]
 
     # ----------------------------------------------------------------------------------------------
 
@@ -236,6 +237,23 @@ class Resources:
 
 def _watches(integration: str) -> str:
     return f"{tag_of(shard_of(integration))}watches:{integration}"
+
+
+def _health(found: dict[str, bytes], waiting: int) -> Health:
+    status = found.get("status", b"").decode("ascii", "replace")
+    failures = _number(found.get("failures"))
+    state: State = "failing" if failures else "active"
+    if status in ("disabled", "paused"):
+        state = cast(State, status)
+    return Health(
+        state=state,
+        why=found.get("why", b"").decode("utf-8", "replace"),
+        in_flight=_number(found.get("held")),
+        waiting=waiting,
+        failures=failures,
+        last_success_us=_number(found.get("since")) if found.get("proven") == b"1" else 0,
+        probe_us=_number(found.get("open")),
+    )
 
 
 def _pairs(found: Any) -> dict[str, bytes]:
