@@ -19,6 +19,7 @@ from gateway.admin.readiness import Readiness
 from gateway.domain.mcp.sessions import Seals
 from gateway.domain.policy import Policy
 from gateway.domain.ports import KeyStore
+from gateway.domain.upstreams import with_couriers
 from gateway.observe.access import AccessLog, open_access_log
 from gateway.observe.metrics import Metrics
 from gateway.policies.faults import PolicyFaults
@@ -308,6 +309,9 @@ class Gateway:
         return Readiness(ready, checks)
 
     def _use(self, policy: Policy) -> None:
+        couriers = self.settings.couriers
+        server = None if couriers is None else couriers.upstream_server
+        policy = replace(policy, upstreams=with_couriers(policy.upstreams, server))
         if (policy.tls is None) != (self._tls is None) and policy.tls != self._policy.tls:
             log.warning("policy: tls begins or ends after a restart")
         self._tls = self._tls and (policy.tls or self._tls)

@@ -459,6 +459,14 @@ UPSTREAM_UNHEALTHY = _add(
     "No healthy upstream server. Try again shortly.",
     "upstream",
 )
+NO_COURIERS = _add(
+    "no_couriers",
+    503,
+    "service_unavailable",
+    "NO_COURIERS",
+    "Webhooks are not enabled for this API. Contact its operator.",
+    "gateway",
+)
 INTERNAL = _add(
     "internal",
     500,

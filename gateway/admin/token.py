@@ -5,7 +5,6 @@ Workers do not get it, no command line has it, and no message here contains it.
 
 from __future__ import annotations
 
-import os
 import re
 import secrets
 from collections.abc import Mapping
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import Final, Literal
 
 from gateway.domain.key_format import looks_like_key
-from gateway.files import open_private, private_folder
+from gateway.files import keep_private, read_private, write_private
 from gateway.stores.redis.address import secret_from_env
 
 #: The variable with the token; with _FILE appended, the variable with the path of its file.
@@ -31,7 +30,6 @@ DIFFERENT: Final = 9
 #: 256 random bits, as `secrets.token_urlsafe` writes them.
 _BYTES: Final = 32
 _is_made = re.compile(r"[A-Za-z0-9_-]{43}").fullmatch
-_LARGEST_FILE: Final = 4_096
 
 
 class TokenFault(Exception):
@@ -86,11 +84,11 @@ def adopted(source: Path, digest: str, data: Path) -> AdminToken | None:
     try:
         if source.name != FILE or not source.is_absolute():
             return None
-        text = _read(source)
+        text = read_private(source)
         token = AdminToken(text, str(path), "kept")
         if not _is_made(text) or token.digest != digest:
             return None
-        _write(path, text, is_new=False)
+        write_private(path, text, is_new=False)
     except (OSError, ValueError, TokenFault):
         return None
     return token
@@ -110,42 +108,11 @@ def _checked(text: str, source: str) -> str:
 def _kept(path: Path) -> AdminToken:
     """The token in the file, which is generated if absent."""
     try:
-        private_folder(path.parent)
-        is_new = not os.path.lexists(path)
-        if is_new:
-            is_new = _write(path, secrets.token_urlsafe(_BYTES), is_new=True)
-        return AdminToken(_checked(_read(path), str(path)), str(path), "made" if is_new else "kept")
+        text, is_new = keep_private(path, lambda: secrets.token_urlsafe(_BYTES))
+        return AdminToken(_checked(text, str(path)), str(path), "made" if is_new else "kept")
     except OSError as error:
         reason = error.strerror or error
         raise TokenFault(
             f"{path}: cannot keep the admin token there ({reason}); set {VARIABLE} or "
             f"{VARIABLE}_FILE, or another folder with --data"
         ) from error
-
-
-def _read(path: Path) -> str:
-    with open(open_private(path, os.O_RDONLY), encoding="ascii", errors="replace") as file:
-        return file.read(_LARGEST_FILE).strip()
-
-
-def _write(path: Path, text: str, *, is_new: bool) -> bool:
-    """Write the file atomically.
-
-    is_new: do not replace an existing file; returns False if another process was faster
-    """
-    draft = path.with_name(f"{FILE}.{secrets.token_hex(8)}")
-    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    try:
-        with open(descriptor, "w", encoding="ascii") as file:
-            file.write(f"{text}\n")
-            file.flush()
-            os.fsync(descriptor)
-        if not is_new:
-            os.replace(draft, path)
-            return True
-        os.link(draft, path)
-    except FileExistsError:
-        return False
-    finally:
-        draft.unlink(missing_ok=True)
-    return True

@@ -33,7 +33,7 @@ from gateway.cli.options import Folder, read_address
 from gateway.cli.shipped import find_policies
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.policy import Policy
-from gateway.domain.upstreams import Server
+from gateway.domain.upstreams import WEBHOOKS, Server
 from gateway.manage.forms import NewKey
 from gateway.manage.keys import mint_key
 from gateway.observe import logs
@@ -191,7 +191,8 @@ async def _start_store(stack: AsyncExitStack, data: Path) -> StoreAddress:
 def with_upstream(policy: Policy, server: Server) -> Policy:
     """The policy with this server in place of every upstream's own."""
     upstreams = {
-        name: replace(upstream, servers=(server,)) for name, upstream in policy.upstreams.items()
+        name: replace(upstream, servers=() if name == WEBHOOKS else (server,))
+        for name, upstream in policy.upstreams.items()
     }
     return replace(policy, upstreams=upstreams)
 

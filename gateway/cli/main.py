@@ -33,6 +33,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
     "demo": ("gateway.cli.demo:demo", "Start a gateway with an upstream, a store and keys to try."),
     "init": ("gateway.cli.init:init", "Write first policy files for your own API."),
     "serve": ("gateway.cli.serve:serve", "Run the gateway."),
+    "deliver": ("gateway.cli.deliver:deliver", "Deliver webhooks, for gateways elsewhere."),
     "validate": ("gateway.cli.policies:validate", "List every fault of the policy files."),
     "schema": ("gateway.cli.policies:schema", "Print the JSON Schema of the policy files."),
     "test": ("gateway.cli.test:test", "Run the tests of the policy files."),

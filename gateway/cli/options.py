@@ -7,10 +7,12 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import click
 
 from gateway.domain.policy import Policy
+from gateway.domain.upstreams import Server
 from gateway.policies.faults import PolicyFaults
 from gateway.policies.load import load
 
@@ -65,3 +67,20 @@ def read_host_names(
         if not _is_host(name):
             raise click.BadParameter(f"found '{text}', expected a name such as gateway.internal")
     return names
+
+
+def read_courier_url(
+    _ctx: click.Context, _param: click.Parameter, text: str | None
+) -> Server | None:
+    """http://HOST:PORT of couriers, for an option's `callback`."""
+    if not text:
+        return None
+    try:
+        parts = urlsplit(text)
+        port = parts.port
+    except ValueError:
+        parts, port = urlsplit(""), None
+    extra = parts.path.strip("/") or parts.query or parts.fragment or "@" in parts.netloc
+    if parts.scheme not in ("http", "https") or not parts.hostname or extra:
+        raise click.BadParameter(f"found '{text}', expected a URL such as http://couriers:8081")
+    return Server(parts.scheme, parts.hostname, port or {"http": 80, "https": 443}[parts.scheme])

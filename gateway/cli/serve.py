@@ -11,14 +11,21 @@ from typing import Final
 
 import click
 
-from gateway.cli.options import Folder, read_address, read_host_names, read_optional_address
+from gateway.cli.options import (
+    Folder,
+    read_address,
+    read_courier_url,
+    read_host_names,
+    read_optional_address,
+)
 from gateway.cli.store import store_options
+from gateway.domain.upstreams import Server
 from gateway.observe import logs
 from gateway.policies.faults import PolicyFaults
 from gateway.runtime.process import run
 from gateway.runtime.process import serve as run_service
 from gateway.runtime.settings import CannotStart, Settings, authority
-from gateway.runtime.supervisor import Supervisor
+from gateway.runtime.supervisor import CourierPlan, Supervisor
 from gateway.runtime.systemd import read_sockets
 from gateway.stores.redis.address import StoreAddress
 
@@ -27,6 +34,8 @@ log = logging.getLogger("gateway")
 #: Runs a worker. Not imported here, as a supervisor needs nothing of it. -P: without the working
 #: directory on the path, as a folder "gateway" there is not this program.
 WORKER: Final = (sys.executable, "-P", "-m", "gateway.cli.worker")
+#: Runs a courier.
+COURIER: Final = (sys.executable, "-P", "-m", "gateway.cli.courier")
 
 
 @click.command(epilog="Example: gateway serve --policies policies --store redis://127.0.0.1:6379/0")
@@ -76,6 +85,20 @@ WORKER: Final = (sys.executable, "-P", "-m", "gateway.cli.worker")
     help="Worker processes, one for each core to use; one that dies is restarted.",
 )
 @click.option(
+    "--couriers",
+    type=click.IntRange(0, 64),
+    default=1,
+    show_default=True,
+    help="Processes that capture and deliver webhooks; none with memory://.",
+)
+@click.option(
+    "--courier-url",
+    metavar="URL",
+    callback=read_courier_url,
+    help="Where `gateway deliver` listens, in place of couriers of this gateway: http://HOST:PORT. "
+    "Both need the same GATEWAY_WEBHOOK_KEY.",
+)
+@click.option(
     "--take-over",
     is_flag=True,
     help="Replace the gateway that runs with the same --listen and --data: it passes its sockets, "
@@ -104,6 +127,8 @@ def serve(
     store: StoreAddress | None,
     data: Path,
     workers: int,
+    couriers: int,
+    courier_url: Server | None,
     take_over: bool,
     access_log: str,
     log_level: str,
@@ -112,9 +137,9 @@ def serve(
 
     SIGTERM or Ctrl-C drains, then stops; a second one stops now. SIGHUP reloads the policies.
     SIGUSR2 starts this program again with --take-over, for an upgrade that refuses no client. The
-    admin token is read from GATEWAY_ADMIN_TOKEN or GATEWAY_ADMIN_TOKEN_FILE; without either, one is
-    generated in the folder of --data. Each option can be set by a variable, GATEWAY_ and its name,
-    such as GATEWAY_LISTEN.
+    admin token is read from GATEWAY_ADMIN_TOKEN or GATEWAY_ADMIN_TOKEN_FILE, the webhook key from
+    GATEWAY_WEBHOOK_KEY or GATEWAY_WEBHOOK_KEY_FILE; what is not set is generated in the folder of
+    --data. Each option can be set by a variable, GATEWAY_ and its name, such as GATEWAY_LISTEN.
     """
     if workers > 1 and store is not None and store.kind == "memory":
         raise click.UsageError(
@@ -141,21 +166,37 @@ def serve(
         listen_http=listen_http,
     )
 
-    async def main() -> None:
-        gateway = Supervisor(
+    def build() -> Supervisor:
+        return Supervisor(
             settings,
             workers=workers,
             command=WORKER,
             successor=own_command(),
             inherited=read_sockets(),
             log_level=log_level,
+            couriers=CourierPlan(couriers, COURIER, courier_url),
         )
 
-        def announce(stop: Callable[[], None]) -> None:
-            gateway.announce(stop)
-            _announce(gateway, workers)
+    def announce(gateway: Supervisor, stop: Callable[[], None]) -> None:
+        gateway.announce(stop)
+        _announce(gateway, workers)
 
-        await run_service(gateway, announce=announce)
+    run_supervisor(build, announce, policies)
+
+
+def run_supervisor(
+    build: Callable[[], Supervisor],
+    announce: Callable[[Supervisor, Callable[[], None]], None],
+    policies: Path,
+) -> None:
+    """Run a supervisor until it is stopped. Raises ClickException if it cannot start.
+
+    announce: called once it has started, with what stops it
+    """
+
+    async def main() -> None:
+        gateway = build()
+        await run_service(gateway, announce=lambda stop: announce(gateway, stop))
 
     try:
         run(main)

@@ -6,8 +6,12 @@ rules.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import NamedTuple
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Final, NamedTuple
+
+#: The upstream that every policy has: the application of the couriers.
+WEBHOOKS: Final = "webhooks"
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +24,7 @@ class Server:
     path:   its base path, which all paths that are sent to it begin with: "/v1"; "": none
     srv:    the host is the name of SRV records, which name its servers; the port has no meaning
     asked:  the Host that it gets: "api.internal:8443"; "": the client's
+    lines:  field lines that it gets beside those of the request; they may have a secret
     """
 
     scheme: str
@@ -29,6 +34,7 @@ class Server:
     weight: int = 1
     srv: bool = False
     asked: str = ""
+    lines: bytes = field(default=b"", repr=False)
 
     def at(self, host: str, port: int) -> Server:
         """The server that a record of this one's name names. It has the same settings."""
@@ -149,3 +155,11 @@ class Upstream:
     def trust(self) -> Trust:
         """Its files of TLS."""
         return Trust(self.ca, self.client_certificate, self.client_key)
+
+
+def with_couriers(upstreams: Mapping[str, Upstream], server: Server | None) -> dict[str, Upstream]:
+    """The same, where the couriers' application is at this server; None: there are no couriers."""
+    found = dict(upstreams)
+    if WEBHOOKS in found:
+        found[WEBHOOKS] = Upstream(WEBHOOKS, () if server is None else (server,))
+    return found

@@ -7,6 +7,7 @@ from gateway.domain.maintenance import Maintenance
 from gateway.domain.policy import Policy
 from gateway.domain.route import Route
 from gateway.domain.shown import reset_after_s
+from gateway.domain.upstreams import WEBHOOKS
 from gateway.errors import Refusal
 from gateway.manage.views import rate_words
 
@@ -75,6 +76,8 @@ def upstream_words(policy: Policy, route: Route) -> str:
         return f"none; the gateway answers with {route.respond.status}"
     servers = policy.upstreams[route.upstream].servers
     listed = ", ".join(server.url for server in servers)
+    if route.upstream == WEBHOOKS:
+        listed = "the gateway's couriers"
     canary = "" if route.canary is None else f"; canary: {route.canary.words}"
     return f"{route.upstream} ({listed}){canary}"
 

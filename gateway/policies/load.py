@@ -31,6 +31,7 @@ from gateway.domain.policy import (
 )
 from gateway.domain.policy_files import Source, Texts
 from gateway.domain.routes import RouteTable
+from gateway.domain.webhooks.settings import WebhookSettings
 from gateway.policies import checks, settings
 from gateway.policies.access import read_access
 from gateway.policies.access_log import read_access_log
@@ -48,6 +49,7 @@ from gateway.policies.tracing import read_tracing
 from gateway.policies.upstreams import read_upstream
 from gateway.policies.values import Fields, Value, setting
 from gateway.policies.warnings import find_warnings
+from gateway.policies.webhooks import check_names, read_webhooks, with_built_in
 
 T = TypeVar("T")
 
@@ -57,6 +59,7 @@ TOP_LEVEL: Final = (
     *("store", "audit", "timeouts", "bounds", "tls", "failed_auth", "auth_verify", "headers"),
     *("paths", "admin_tls", "admin_proxy", "error_docs", "access", "cors", "access_log"),
     *("maintenance", "error_pages", "tracing", "mcp_sessions", "signatures"),
+    "webhooks",
 )
 REQUIRED: Final = ("upstreams", "plans", "routes")
 
@@ -127,6 +130,7 @@ def _build(
     With its routes and plans as they were written.
     """
     upstreams = _entries(top, "upstreams", "an upstream", read_upstream)
+    check_names(top, upstreams)
     plans = list(_entries(top, "plans", "a plan", read_plan).values())
     paths = setting(top, "paths", read_paths, PathRules())
     cors = setting(top, "cors", read_cors, None)
@@ -157,7 +161,7 @@ def _build(
         routes=_frozen(readable),
         table=tables[0],
         hosts=hosts,
-        upstreams=_frozen(upstreams),
+        upstreams=_frozen(with_built_in(upstreams, routes)),
         trusted_proxies=setting(top, "trusted_proxies", settings.read_networks, ()),
         on_store_failure=setting(top, "on_store_failure", settings.read_on_store_failure, "local"),
         store=setting(top, "store", settings.read_store, StoreSettings()),
@@ -183,6 +187,7 @@ def _build(
         maintenance=maintenance,
         tracing=setting(top, "tracing", read_tracing, None),
         mcp_secrets=setting(top, "mcp_sessions", read_secrets, ()),
+        webhooks=setting(top, "webhooks", read_webhooks, WebhookSettings()),
         hash=documents.hash,
         files=documents.names,
         source=source,

@@ -43,6 +43,7 @@ from gateway.policies.schema_signatures import signature
 from gateway.policies.schema_tls import client_tls, tls
 from gateway.policies.schema_tracing import tracing
 from gateway.policies.schema_upstreams import upstream
+from gateway.policies.schema_webhooks import webhook_settings
 
 
 def schema() -> Schema:
@@ -161,6 +162,7 @@ def schema() -> Schema:
                     **named(signature(), "How webhooks that routes receive are verified, by name."),
                     "minProperties": 1,
                 },
+                "webhooks": webhook_settings(),
                 "upstreams": {
                     **named(upstream(), "The services that requests are forwarded to, by name."),
                     "minProperties": 1,

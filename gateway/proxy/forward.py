@@ -38,13 +38,14 @@ def request_head(request: Request, server: Server, forward: bytes = b"") -> byte
         framing = b"Content-Length: %d\r\n" % fields.length
     else:
         framing = _framing(request, fields)
-    return b"%b%b%b%b%b%bX-Request-Id: %b\r\n%b\r\n" % (
+    return b"%b%b%b%b%b%b%bX-Request-Id: %b\r\n%b\r\n" % (
         line if not server.path else _below(server.path, line),
         forward,
         _authorization(fields) if request.route.auth == "none" else b"",
         described,
         asked,
         b"" if grant is None else grant.identity,
+        server.lines,
         request.request_id,
         framing,
     )

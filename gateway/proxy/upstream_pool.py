@@ -18,7 +18,13 @@ from gateway.domain.balancing.rules import RULES
 from gateway.domain.policy import Policy, Timeouts
 from gateway.domain.targets import Target, place
 from gateway.domain.upstreams import Server, Trust, Upstream
-from gateway.errors import UPSTREAM_BUSY, UPSTREAM_UNHEALTHY, UPSTREAM_UNREACHABLE, Refusal
+from gateway.errors import (
+    NO_COURIERS,
+    UPSTREAM_BUSY,
+    UPSTREAM_UNHEALTHY,
+    UPSTREAM_UNREACHABLE,
+    Refusal,
+)
 from gateway.observe.log_throttle import LogThrottle
 from gateway.observe.metrics import Metrics
 from gateway.proxy.dial import tls_context
@@ -321,6 +327,8 @@ class UpstreamPools:
         """Fail an exchange; or have it wait, if the first look-ups have not ended."""
         if servers.pools:
             exchange.fail(UPSTREAM_UNHEALTHY)
+        elif not servers.upstream.servers:
+            exchange.fail(NO_COURIERS)
         elif servers.settled.is_set():
             exchange.fail(UPSTREAM_UNREACHABLE)
         else:

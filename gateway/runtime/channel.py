@@ -17,9 +17,9 @@ import copyreg
 import pickle
 import socket
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
-from typing import Any, Final, Self
+from typing import Any, Final, Literal, Self
 
 from gateway.admin.readiness import Readiness
 from gateway.domain.policy import Policy, Tls
@@ -40,6 +40,7 @@ class Start:
     policy:   the last valid one; the worker reads the files soon after
     tls:      the TLS setting in effect; None: the workers have no TLS, whatever the policy says
     inflight: descriptor of the memory for `proxy/inflight.py`, inherited; None: there is none
+    role:     what it is, for its log
     """
 
     settings: Settings
@@ -48,6 +49,11 @@ class Start:
     tls: Tls | None
     log_level: str
     inflight: int | None = None
+    role: Literal["worker", "courier"] = "worker"
+
+    def of_sockets(self, sockets: tuple[tuple[int, ...], ...]) -> Start:
+        """The same with these descriptors."""
+        return replace(self, sockets=sockets)
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,11 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from secrets import token_bytes
 
+from gateway.domain.upstreams import Server
+from gateway.domain.webhooks.settings import COURIER_HEADER
 from gateway.stores.redis.address import StoreAddress
+from gateway.webhooks.master import Master
+
+
+@dataclass(frozen=True, slots=True)
+class CourierAddress:
+    """Where the couriers' HTTP application is. token: what shows it that a gateway is asking"""
+
+    server: Server
+    token: str = field(repr=False)
+
+    @property
+    def upstream_server(self) -> Server:
+        """The server of the upstream `webhooks`."""
+        return replace(self.server, lines=f"{COURIER_HEADER}: {self.token}\r\n".encode("ascii"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +41,8 @@ class Settings:
     take_over:   take over from the gateway that runs at this address
     mcp_secret:  seals the sessions of MCP servers where the policies have no secrets for that
     listen_http: the address whose requests are redirected to `listen` by https; None: there is none
+    couriers:    where the couriers are; None: there are none
+    master:      the webhook key, for couriers alone
     """
 
     policies: Path
@@ -37,6 +55,8 @@ class Settings:
     admin_hosts: tuple[str, ...] = ()
     take_over: bool = False
     listen_http: tuple[str, int] | None = None
+    couriers: CourierAddress | None = None
+    master: Master | None = None
     mcp_secret: bytes = field(default_factory=lambda: token_bytes(32), repr=False)
 
 

@@ -14,41 +14,66 @@ import asyncio
 import logging
 import os
 import signal
+import socket
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from typing import Final
 
 from gateway import tasks
 from gateway.admin.readiness import Readiness
 from gateway.domain.policy import Policy, Tls
+from gateway.domain.upstreams import Server
 from gateway.manage.policies import Loaded
 from gateway.observe.exposition import render
+from gateway.observe.totals import with_series
 from gateway.policies.load import load
 from gateway.runtime import systemd
 from gateway.runtime.administration import Administration, administration
 from gateway.runtime.certificates import warn_of_admin_tls
 from gateway.runtime.channel import Reload, Start
 from gateway.runtime.child import launch_successor
+from gateway.runtime.couriers import Couriers
 from gateway.runtime.lifecycle import Event, State, step
 from gateway.runtime.listening_sockets import ListeningSockets, inheritable, open_sockets
 from gateway.runtime.policy_recorder import PolicyRecorder
 from gateway.runtime.policy_watch import log_warnings
 from gateway.runtime.redirect_listen import check_redirect
-from gateway.runtime.settings import CannotStart, Settings, authority
-from gateway.runtime.sockets import InheritedSockets
+from gateway.runtime.settings import CannotStart, CourierAddress, Settings, authority
+from gateway.runtime.sockets import InheritedSockets, bind_shared, close_all
 from gateway.runtime.take_over import TakeOverFailed, take_over_path
 from gateway.runtime.take_over_server import TakeOverServer
 from gateway.runtime.workers import Workers
 from gateway.stores.redis.address import check_authorities
 from gateway.stores.redis.embedded import EmbeddedFailed, embedded_store
+from gateway.webhooks.master import MasterFault, read_master
 
 log = logging.getLogger("gateway")
+
+#: Where the couriers' application listens for the workers, at a free port.
+_LOOPBACK: Final = "127.0.0.1"
+#: Connections that wait while a courier is restarted.
+_BACKLOG: Final = 1_024
+
+
+@dataclass(frozen=True, slots=True)
+class CourierPlan:
+    """The couriers that a supervisor runs.
+
+    command: runs one; the descriptor of its channel is appended
+    at:      where those of another machine are; then there are none here
+    """
+
+    count: int
+    command: Sequence[str]
+    at: Server | None = None
 
 
 class Supervisor:
     """Runs a gateway with this number of workers: `start`, use, `stop`.
 
+    workers:   0: only couriers, whose application listens at the settings' address
     command:   runs a worker; the descriptor of its channel is appended
     successor: runs this program again, to take over at SIGUSR2
     inherited: sockets that systemd has opened
@@ -63,6 +88,7 @@ class Supervisor:
         successor: Sequence[str] = (),
         inherited: InheritedSockets = InheritedSockets(),  # noqa: B008 - it is frozen, and empty
         log_level: str = "info",
+        couriers: CourierPlan | None = None,
     ) -> None:
         #: Where clients connect to, once started.
         self.address = settings.listen
@@ -77,6 +103,9 @@ class Supervisor:
         self._taken_over_by: int | None = None
         self._state = State.OPENING
         self._workers = Workers(workers, command, self._start_message, self._use)
+        self._plan = couriers
+        #: None: there are none, as the store is in one process.
+        self._couriers: Couriers | None = None
         self._rendering = asyncio.Lock()
         self._admin: Administration | None = None
         #: Of the policy, as the listener was opened; None: it is plain HTTP.
@@ -124,19 +153,25 @@ class Supervisor:
         self._state = step(self._state, Event.STOPPED)
         stack, self._stack = self._stack, AsyncExitStack()
         async with stack:
+            # Couriers end after the workers, whose requests may need them.
             if self._taken_over_by is None:
                 systemd.notify("STOPPING=1")
+                await self._workers.stop()
             else:
                 await asyncio.gather(self._workers.stop(), self._leave_admin())
 
     def stop_now(self) -> None:
-        """Stop waiting for requests in progress."""
+        """Stop waiting for requests and deliveries in progress."""
         self._workers.stop_now()
+        if self._couriers is not None:
+            self._couriers.stop_now()
 
     def reload(self) -> None:
         """Make each worker reload the policies and reopen the access log now."""
         systemd.notify(*systemd.reloading())
         self._workers.send(Reload())
+        if self._couriers is not None:
+            self._couriers.send(Reload())
         tasks.spawn(self._reloaded(), "reload")
 
     @property
@@ -169,10 +204,11 @@ class Supervisor:
                 raise CannotStart(f"--data {settings.data}: {error}") from error
             self._settings = replace(settings, store=address)
         check_redirect(self._settings, has_tls=policy.tls is not None)
-        opened = open_sockets(self._settings, self._wanted, self._inherited)
+        opened = open_sockets(self._settings, max(self._wanted, 1), self._inherited)
         self._sockets = await stack.enter_async_context(opened)
         self.address = self._sockets.address
         self._recorder.loaded(policy, "start")
+        accepting = await self._find_couriers(stack)
         predecessor = self._sockets.predecessor
         admin = await stack.enter_async_context(AsyncExitStack())
         # Closed when the drain is over: until then a successor needs the admin listener's sockets.
@@ -190,6 +226,41 @@ class Supervisor:
             except TakeOverFailed as error:
                 raise CannotStart(f"--take-over: {error}") from error
             log.info("took over from pid %d", predecessor.pid)
+        if self._couriers is not None:
+            self._couriers.start(stack, accepting)
+
+    async def _find_couriers(self, stack: AsyncExitStack) -> Sequence[socket.socket]:
+        """Decide where the couriers are; the sockets of those of this gateway. Raises CannotStart.
+
+        The sockets listen before any courier runs, so that requests to one wait for it.
+        """
+        plan, settings = self._plan, self._settings
+        is_shared = settings.store is not None and settings.store.kind != "memory"
+        if plan is None or not is_shared or not (plan.count or plan.at):
+            return ()
+        try:
+            master = await asyncio.to_thread(read_master, os.environ, settings.data)
+        except MasterFault as fault:
+            raise CannotStart(str(fault)) from fault
+        sockets: Sequence[socket.socket] = ()
+        server = plan.at
+        if server is None:
+            if self._wanted:
+                sockets = bind_shared(_LOOPBACK, 0)
+                stack.callback(close_all, (sockets,))
+            else:
+                sockets = self._sockets.workers[0]
+            for bound in sockets:
+                bound.listen(_BACKLOG)
+            host, port, *_ = sockets[0].getsockname()
+            server = Server("http", host, port)
+            self._couriers = Couriers(
+                plan.count, plan.command, self._courier_start_message, self._use_of_courier
+            )
+        self._settings = replace(
+            settings, couriers=CourierAddress(server, master.token), master=master
+        )
+        return sockets
 
     async def _leave_admin(self) -> None:
         """Leave the admin listener to the successor, however long this drain takes."""
@@ -198,8 +269,10 @@ class Supervisor:
 
     async def _open_admin(self, stack: AsyncExitStack) -> None:
         if self._settings.admin is not None:
+            # Couriers alone have metrics and probes; what they deliver is managed at the gateway.
+            settings = self._settings if self._wanted else replace(self._settings, store=None)
             opened = administration(
-                self._settings,
+                settings,
                 self.scrape,
                 self.readiness,
                 lambda: self._loaded,
@@ -207,34 +280,52 @@ class Supervisor:
                 snapshot=self._workers.snapshot,
                 workers=self._wanted,
                 sockets=self._sockets.admin,
-                recorder=self._recorder,
+                recorder=self._recorder if self._wanted else None,
             )
             self._admin = await stack.enter_async_context(opened)
 
     async def _start_workers(self, stack: AsyncExitStack) -> None:
-        await self._workers.start(stack, self._sockets.workers)
+        if self._wanted:
+            await self._workers.start(stack, self._sockets.workers)
         self._state = step(self._state, Event.OPENED)
 
     # -- scrapes, probes and signals --------------------------------------------------------------
     async def scrape(self, accept: str) -> tuple[bytes, str]:
         """The metrics of all workers, in the format that an Accept header asks for."""
-        await self._workers.collect()
+        await self._collect()
         # In a thread: with 1,000 routes it takes most of a second, and a worker may die meanwhile.
         # One at a time, to leave threads for other work.
         async with self._rendering:
             pids = [os.getpid(), *self._workers.pids()]
-            return await asyncio.to_thread(render, self._workers.snapshot(), accept, pids)
+            snapshot = self._workers.snapshot()
+            if self._couriers is not None:
+                pids += self._couriers.pids()
+                snapshot = with_series(snapshot, self._couriers.snapshot().series)
+            return await asyncio.to_thread(render, snapshot, accept, pids)
 
     async def readiness(self) -> Readiness:
         """Ready while at least one worker is; not before all have started, nor while draining."""
-        await self._workers.collect()
+        await self._collect()
         if self._taken_over_by is not None:
             # Probes still connected here ask about the address, which the successor serves.
             return Readiness(True, {"listener": f"taken over by pid {self._taken_over_by}"})
-        found = self._workers.readiness()
+        found = self._found_readiness()
         if self._state is State.SERVING:
             return found
         return Readiness(False, {**found.checks, "listener": self._state.value})
+
+    async def _collect(self) -> None:
+        couriers = () if self._couriers is None else (self._couriers.collect(),)
+        await asyncio.gather(self._workers.collect(), *couriers)
+
+    def _found_readiness(self) -> Readiness:
+        """Couriers are shown. They only decide where there are no workers."""
+        if self._couriers is None:
+            return self._workers.readiness()
+        if not self._wanted:
+            return Readiness(self._couriers.serving > 0, {"couriers": self._couriers.words})
+        found = self._workers.readiness()
+        return Readiness(found.ready, {**found.checks, "couriers": self._couriers.words})
 
     async def _reloaded(self) -> None:
         # Workers handle messages in order: one that answers has received `Reload`.
@@ -262,8 +353,18 @@ class Supervisor:
 
     # -- callbacks of the workers -----------------------------------------------------------------
     def _start_message(self, index: int) -> Start:
-        settings = replace(self._settings, admin=None, worker=(index, self._wanted))
+        settings = replace(self._settings, admin=None, worker=(index, self._wanted), master=None)
         return Start(settings, (), self._loaded.policy, self._tls, self._log_level)
+
+    def _courier_start_message(self, index: int) -> Start:
+        assert self._plan is not None
+        settings = replace(self._settings, admin=None, worker=(index, self._plan.count))
+        return Start(settings, (), self._loaded.policy, None, self._log_level, role="courier")
+
+    def _use_of_courier(self, policy: Policy, requested: bool) -> None:
+        """A courier has loaded this policy, as workers do where there are any."""
+        if not self._wanted:
+            self._use(policy, requested)
 
     def _use(self, policy: Policy, requested: bool) -> None:
         """A worker has loaded this policy. The time is that of the first worker to do so."""

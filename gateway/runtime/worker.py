@@ -74,7 +74,7 @@ async def work(descriptor: int, build: Callable[[Settings, WorkerInit], Served])
     if not isinstance(start, Start):
         return 1
     index, _ = start.settings.worker
-    _name_in_log(index)
+    _name_in_log(start.role, index)
     logs.configure(start.log_level, sys.stderr)
     init = WorkerInit(
         _sockets(start.sockets),
@@ -160,13 +160,13 @@ def _sockets(descriptors: Sequence[Sequence[int]]) -> tuple[Sockets, ...]:
     return tuple(tuple(sockets[fd] for fd in fds) for fds in descriptors)
 
 
-def _name_in_log(index: int) -> None:
-    """Add the number of the worker to each log line."""
+def _name_in_log(role: str, index: int) -> None:
+    """Add the number of the worker, or courier, to each log line."""
     make = logging.getLogRecordFactory()
 
     def named(*args: object, **fields: object) -> logging.LogRecord:
         record = make(*args, **fields)
-        record.worker = index
+        setattr(record, role, index)
         return record
 
     logging.setLogRecordFactory(named)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from time import monotonic
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 from gateway import tasks
 from gateway.runtime.channel import (
@@ -58,6 +58,7 @@ class SlotCallbacks:
     on_message:    called with each `Report` and `PolicyLoaded` of a worker
     on_change:     called when a worker starts or stops accepting clients
     on_end:        called when a slot's worker has ended
+    role:          for logs; a gateway starts without its couriers, and tries again
     """
 
     command: Sequence[str]
@@ -65,6 +66,7 @@ class SlotCallbacks:
     on_message: Callable[[WorkerSlot, Report | PolicyLoaded], None]
     on_change: Callable[[], None]
     on_end: Callable[[WorkerSlot], None]
+    role: Literal["worker", "courier"] = "worker"
 
 
 class SlotState(Enum):
@@ -115,6 +117,7 @@ class WorkerSlot:
 
     def __init__(self, index: int, callbacks: SlotCallbacks) -> None:
         self.index = index
+        self.name = f"{callbacks.role} {index}"
         self.pid: int | None = None
         self.state = SlotState.STARTING
         self.restarts = 0
@@ -135,7 +138,7 @@ class WorkerSlot:
     # -- from outside -----------------------------------------------------------------------------
     async def start(self) -> None:
         """Start the worker, and wait until it serves. Raises CannotStart if the first one fails."""
-        self._running = tasks.spawn(self._run(), f"worker {self.index}")
+        self._running = tasks.spawn(self._run(), self.name)
         await asyncio.wait({self._running, self._started}, return_when="FIRST_COMPLETED")
         if not self._started.done():
             await self._running  # it crashed
@@ -157,7 +160,7 @@ class WorkerSlot:
             await asyncio.wait({self._running}, timeout=GRACE_S)
         stopping_now.cancel()
         if not self._running.done():
-            log.error("worker %d (pid %s) does not end; killing it", self.index, self.pid)
+            log.error("%s (pid %s) does not end; killing it", self.name, self.pid)
             self._signal(signal.SIGKILL)
         await self._running
 
@@ -194,8 +197,8 @@ class WorkerSlot:
             and not self._ending.is_set()
         ):
             log.error(
-                "worker %d (pid %s) has been silent for more than %d s; killing it",
-                *(self.index, self.pid, MOST_MISSED_CHECKS),
+                "%s (pid %s) has been silent for more than %d s; killing it",
+                *(self.name, self.pid, MOST_MISSED_CHECKS),
             )
             self._signal(signal.SIGKILL)
 
@@ -220,16 +223,16 @@ class WorkerSlot:
                 pid, words = 0, f"could not be started: {error.strerror or error}"
             except Exception:
                 # Whatever went wrong with this worker, the slot gets another.
-                log.exception("worker %d: unexpected error", self.index)
+                log.exception("%s: unexpected error", self.name)
                 pid, words = 0, "was abandoned"
-            if not self._started.done():
+            if not self._started.done() and self._callbacks.role == "worker":
                 self._failed_to_start(words)
                 return
             if self._ending.is_set():
                 return
             delay_s = self._delays.delay_s(monotonic() - started_s)
             when = f"in {delay_s:g} s" if delay_s else "now"
-            log.error("worker %d (pid %d) %s; restarting %s", self.index, pid, words, when)
+            log.error("%s (pid %d) %s; restarting %s", self.name, pid, words, when)
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(delay_s):
                     await self._ending.wait()
@@ -295,7 +298,7 @@ class WorkerSlot:
 
     def _failed_to_start(self, words: str) -> None:
         """The first worker of this slot failed before it served."""
-        failure = CannotStart(self._failure or f"worker {self.index} {words}")
+        failure = CannotStart(self._failure or f"{self.name} {words}")
         self._started.set_exception(failure)
         # `start` may no longer be awaited, if another slot has failed already.
         self._started.exception()

@@ -1,38 +1,31 @@
-"""The workers of a gateway: a slot for each, their reports, and their stand-ins.
+"""The workers of a gateway: a slot for each, and their stand-ins.
 
-Each worker is asked for a report once a second, and at each scrape and probe. While a worker is
-lost or silent, another one accepts its clients too.
+While a worker is lost or silent, another one accepts its clients too.
 """
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import replace
 from typing import Final
 
-from gateway import tasks
 from gateway.admin.readiness import Readiness, joined
 from gateway.domain.policy import Policy
 from gateway.observe.registry import Family, Series, Snapshot
-from gateway.observe.totals import Totals, with_series
+from gateway.observe.totals import with_series
 from gateway.proxy.inflight import SharedMemory
-from gateway.runtime.channel import Adopt, PolicyLoaded, Release, Report, Start, ToWorker
+from gateway.runtime.channel import Adopt, PolicyLoaded, Release, Report, Start
 from gateway.runtime.restarts import stand_ins
+from gateway.runtime.slot_group import SlotGroup
 from gateway.runtime.sockets import Sockets, close_all
 from gateway.runtime.worker_slot import SlotCallbacks, SlotState, WorkerSlot
-
-#: How often workers are asked for a report, so that few counts are lost when one is killed.
-COLLECT_EVERY_S: Final = 1.0
-#: How long a scrape or a probe waits for the reports.
-REPORT_TIMEOUT_S: Final = 0.5
 
 WORKERS: Final = Family("gauge", "workers", "Workers that serve, and that should.", ("state",))
 RESTARTS: Final = Family("counter", "worker_restarts", "Workers started in place of ended ones.")
 
 
-class Workers:
+class Workers(SlotGroup):
     """Runs `count` workers: `start`, use, `stop`.
 
     command:       runs a worker; the descriptor of its channel is appended
@@ -47,19 +40,15 @@ class Workers:
         start_message: Callable[[int], Start],
         on_policy: Callable[[Policy, bool], None],
     ) -> None:
-        self._count = count
+        super().__init__(count)
         self._command = command
         self._start_message = start_message
         self._on_policy = on_policy
-        self._slots: list[WorkerSlot] = []
         self._sockets: Sequence[Sockets] = ()
         self._inflight: SharedMemory
-        self._totals = Totals()
         #: Absent worker -> the worker that accepts its clients.
         self._stand_ins: dict[int, int] = {}
         self._stopping = False
-        self._collecting = asyncio.Lock()
-        self._next_reports: asyncio.Task[None] | None = None
 
     async def start(self, stack: AsyncExitStack, sockets: Sequence[Sockets]) -> None:
         """Start all, and wait until each of them serves. Raises CannotStart.
@@ -76,82 +65,37 @@ class Workers:
             self._assign_stand_ins,
             self._on_worker_end,
         )
-        self._slots = [WorkerSlot(index, callbacks) for index in range(self._count)]
-        stack.push_async_callback(self.stop)
-        collecting = tasks.spawn(self._keep_collecting(), "collect reports")
-        stack.callback(collecting.cancel)
-        await asyncio.gather(*(slot.start() for slot in self._slots))
+        self.open(stack, callbacks)
+        await self.start_all()
 
     async def stop(self) -> None:
         """Drain and stop all. Idempotent."""
         self._stopping = True
         # This process's copies first, so that clients are refused once the workers close theirs.
         close_all(self._sockets)
-        await asyncio.gather(*(slot.stop() for slot in self._slots))
-
-    def stop_now(self) -> None:
-        """Stop waiting for requests in progress."""
-        for slot in self._slots:
-            slot.stop_now()
-
-    def send(self, message: ToWorker) -> None:
-        """Send a message to every worker."""
-        for slot in self._slots:
-            slot.send(message)
-
-    # -- reports ----------------------------------------------------------------------------------
-    async def collect(self) -> None:
-        """Get a report of every worker; if one does not answer, its previous report is kept.
-
-        There is one round of requests at a time: calls during a round share the next one.
-        """
-        if self._next_reports is None:
-            self._next_reports = tasks.spawn(self._collect_next(), "collect reports once more")
-        await asyncio.shield(self._next_reports)
+        await super().stop()
 
     def snapshot(self) -> Snapshot:
         """The metrics of all workers, by their last reports, and how many workers serve."""
-        serving = sum(slot.is_serving and not slot.is_silent for slot in self._slots)
-        restarts = sum(slot.restarts for slot in self._slots)
         own = (
-            Series(WORKERS, {("live",): (serving,), ("wanted",): (self._count,)}),
-            Series(RESTARTS, {(): (restarts,)}),
+            Series(WORKERS, {("live",): (self.serving,), ("wanted",): (self._count,)}),
+            Series(RESTARTS, {(): (self.restarts,)}),
         )
         return with_series(self._totals.snapshot(), own)
 
-    def pids(self) -> list[int]:
-        """The ids of the running processes."""
-        return [slot.pid for slot in self._slots if slot.pid is not None]
-
     def readiness(self) -> Readiness:
         """The combined readiness, by the last reports; a silent worker does not count."""
-        heard = [slot for slot in self._slots if not slot.is_silent]
-        answers = [slot.report.readiness for slot in heard if slot.report is not None]
-        return joined(answers, sum(slot.is_serving for slot in heard), self._count)
+        answers = [report.readiness for report in self.reports()]
+        return joined(answers, self.serving, self._count)
 
-    async def _keep_collecting(self) -> None:
-        while True:
-            await asyncio.sleep(COLLECT_EVERY_S)
-            await self.collect()
-            for slot in self._slots:
-                slot.check()
-            self._assign_stand_ins()
-
-    async def _collect_next(self) -> None:
-        async with self._collecting:
-            self._next_reports = None
-            await self._request_reports()
-
-    async def _request_reports(self) -> None:
-        asked = [future for slot in self._slots if (future := slot.request_report()) is not None]
-        if asked:
-            await asyncio.wait(asked, timeout=REPORT_TIMEOUT_S)
+    def _on_round(self) -> None:
+        self._assign_stand_ins()
 
     # -- callbacks of the slots -------------------------------------------------------------------
     def _start_message_of(self, index: int) -> Start:
         descriptors = tuple(tuple(bound.fileno() for bound in one) for one in self._sockets)
-        message = self._start_message(index)
-        return replace(message, sockets=descriptors, inflight=self._inflight.fileno())
+        message = self._start_message(index).of_sockets(descriptors)
+        return replace(message, inflight=self._inflight.fileno())
 
     def _on_message(self, slot: WorkerSlot, message: Report | PolicyLoaded) -> None:
         if isinstance(message, PolicyLoaded):

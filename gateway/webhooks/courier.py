@@ -25,7 +25,8 @@ from gateway.domain.webhooks.schedule import (
     is_to_be_disabled,
     probe_after_s,
 )
-from gateway.domain.webhooks.signatures import DEFAULT_NAMES, Names, sign
+from gateway.domain.webhooks.settings import WebhookSettings
+from gateway.domain.webhooks.signatures import sign
 from gateway.domain.webhooks.watches import Watch
 from gateway.stores.webhooks.queue import (
     LEASE_S,
@@ -72,7 +73,6 @@ class Courier:
     """Delivers for all shards until it is stopped.
 
     master:      the key of which the secrets of watches are derived
-    slots:       deliveries in flight at once
     on_disabled: called with a watch and why it was disabled
     now_us:      Unix microseconds
     """
@@ -82,9 +82,8 @@ class Courier:
         queues: Sequence[DeliveryQueue],
         sender: Sender,
         master: bytes,
+        settings: Callable[[], WebhookSettings] = WebhookSettings,
         *,
-        slots: int = 256,
-        names: Names = DEFAULT_NAMES,
         on_disabled: Callable[[str, str], None] = lambda watch, why: None,
         now_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
         dice: Callable[[], float] = random.random,
@@ -93,8 +92,7 @@ class Courier:
         self._shards = [_Shard(queue) for queue in queues]
         self._sender = sender
         self._master = master
-        self._slots = slots
-        self._names = names
+        self._settings = settings
         self._on_disabled = on_disabled
         self._now_us = now_us
         self._dice = dice
@@ -134,7 +132,7 @@ class Courier:
 
     async def _serve(self, shard: _Shard) -> None:
         while not self._stopping:
-            free = self._slots - len(self._in_flight)
+            free = self._settings().slots - len(self._in_flight)
             if free <= 0:
                 self._freed.clear()
                 await self._freed.wait()
@@ -154,7 +152,7 @@ class Courier:
     async def _claim(self, shard: _Shard, free: int) -> float:
         """Claim and begin; how long to wait for the next time."""
         self._claims += 1
-        others = max(0, int(self._slots * OTHERS) - self._others)
+        others = max(0, int(self._settings().slots * OTHERS) - self._others)
         token = f"{self._name}.{self._claims}"
         claim = await shard.queue.claim(token, free, others)
         self.counts.lost += claim.lost
@@ -202,7 +200,7 @@ class Courier:
             watch.secrets(self._master, now_us),
             event_id=event,
             now_s=now_us // 1_000_000,
-            names=self._names,
+            names=self._settings().names,
             form=watch.form,
         )
         headers = {"Content-Type": "application/json", "User-Agent": _AGENT, **signatures}

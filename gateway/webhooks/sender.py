@@ -11,7 +11,7 @@ import errno
 import socket
 import ssl
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
@@ -68,7 +68,7 @@ class Sender:
 
     def __init__(
         self,
-        destinations: Destinations,
+        destinations: Callable[[], Destinations],
         *,
         tls: ssl.SSLContext | None = None,
         resolver: AbstractResolver | None = None,
@@ -162,7 +162,7 @@ class Sender:
         """The socket for an address, which is the last moment to refuse it."""
         family, kind, protocol, _, where = address
         host = str(where[0]).partition("%")[0]
-        if not self._destinations.admit(ip_address(host)):
+        if not self._destinations().admit(ip_address(host)):
             raise _Refused
         return socket.socket(family, kind, protocol)
 

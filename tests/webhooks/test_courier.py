@@ -15,6 +15,7 @@ import pytest
 
 from gateway import tasks
 from gateway.domain.webhooks.destinations import Destinations
+from gateway.domain.webhooks.settings import WebhookSettings
 from gateway.domain.webhooks.signatures import verify
 from gateway.domain.webhooks.watches import Watch, secret_of
 from gateway.stores.webhooks.queue import DeliveryQueue, tag_of
@@ -74,7 +75,7 @@ class Bench:
         self.client = client
         self.receiver = receiver
         self.sender = sender
-        self.queue = DeliveryQueue(client.execute_command, SHARD, 10_000_000)
+        self.queue = DeliveryQueue(client.execute_command, SHARD, lambda: 10_000_000)
 
     async def watch(self, name: str, *, url: str = "", **more: Any) -> Watch:
         watch = Watch(name, "int", url or self.receiver.url(name), ("a.*",), 1, **more)
@@ -112,7 +113,7 @@ class Bench:
 async def bench(store_client: Any, tmp_path: Path) -> AsyncIterator[Bench]:
     receiver = Receiver(tmp_path)
     loopback = Destinations(allowed=(ip_network("127.0.0.0/8"),))
-    async with receiver.server, Sender(loopback, tls=receiver.trust) as sender:
+    async with receiver.server, Sender(lambda: loopback, tls=receiver.trust) as sender:
         yield Bench(store_client, receiver, sender)
 
 
@@ -211,7 +212,7 @@ async def test_watches_that_hang(bench: Bench) -> None:
         for number in range(6):
             await bench.watch(f"hangs{number}", url=f"https://127.0.0.1:{hanging.port}/")
         await bench.accept(*(f"e{number}" for number in range(20)))
-        async with bench.courier(slots=8):
+        async with bench.courier(settings=lambda: WebhookSettings(slots=8)):
             for name in good:
                 arrived = _arrived(bench, name, 20)
                 await eventually(arrived, f"{name} has all events")

@@ -76,7 +76,7 @@ class Site:
 
     @staticmethod
     def queues_of(execute: Execute, budget: int = 10_000_000) -> list[DeliveryQueue]:
-        return [DeliveryQueue(execute, shard, budget) for shard in range(SHARDS)]
+        return [DeliveryQueue(execute, shard, lambda: budget) for shard in range(SHARDS)]
 
     def notices(
         self, execute: Execute | None = None, queues: list[DeliveryQueue] | None = None, **more: Any

@@ -62,7 +62,7 @@ class Names(AbstractResolver):
 
 @asynccontextmanager
 async def sender(destinations: Destinations = LOOPBACK, **more: object) -> AsyncIterator[Sender]:
-    async with Sender(destinations, **more) as made:  # type: ignore[arg-type]
+    async with Sender(lambda: destinations, **more) as made:  # type: ignore[arg-type]
         yield made
 
 

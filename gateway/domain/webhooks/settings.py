@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import Final
 
 from gateway.domain.webhooks.destinations import Destinations
 from gateway.domain.webhooks.signatures import DEFAULT_NAMES, Names
+
+#: The header by which a gateway shows the couriers' application that a request is from it. Clients
+#: cannot send it: the gateway drops what begins like its own headers.
+COURIER_HEADER: Final = "X-Gateway-Courier"
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,6 +19,7 @@ class WebhookSettings:
 
     names:        of the headers of the service's own signature
     destinations: where deliveries may go, beside or except the internet
+    ca:           PEM file of authorities that are trusted beside the system's; None: there is none
     slots:        the most deliveries of one courier in flight
     per_watch:    the most deliveries of one watch in flight, over all couriers
     budget_bytes: the most that events and deliveries may take in the store
@@ -24,6 +30,7 @@ class WebhookSettings:
 
     names: Names = DEFAULT_NAMES
     destinations: Destinations = field(default_factory=Destinations)
+    ca: str | None = None
     slots: int = 256
     per_watch: int = 8
     budget_bytes: int = 256 * 1024 * 1024

@@ -2,6 +2,7 @@
 
 gw:{keys}:hooks:integrations       hash: integration -> its record
 gw:{keys}:hooks:captures           hash: capture address -> integration
+gw:{keys}:hooks:mark               the mark of the webhook key
 gw:{keys}:hooks:noticed            hash: account -> its integration of the kind `gateway`
 gw:{hooks:N}:watches:INTEGRATION   hash: watch -> its record, which `queue` reads as well
 
@@ -18,16 +19,18 @@ from gateway.domain.webhooks.events import Integration
 from gateway.domain.webhooks.kinds.own import GATEWAY
 from gateway.domain.webhooks.watches import MOST_WATCHES, Health, State, Watch
 from gateway.stores.names import KEYS_TAG, NOTICED
-from gateway.stores.webhooks.queue import Execute, shard_of, tag_of
+from gateway.stores.redis.errors import translated
 from gateway.stores.webhooks.records import (
     read_integration,
     read_watch,
     write_integration,
     write_watch,
 )
+from gateway.stores.webhooks.scripts import Execute, Script, shard_of, tag_of
 
 INTEGRATIONS: Final = KEYS_TAG + "hooks:integrations"
 CAPTURES: Final = KEYS_TAG + "hooks:captures"
+MARK: Final = KEYS_TAG + "hooks:mark"
 #: The most integrations; listing them reads them all.
 MOST_INTEGRATIONS: Final = 10_000
 
@@ -57,29 +60,27 @@ if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 return 1
 """
-# KEYS: the watch's health, its queue, its turns; ARGV: the watch
-_RESUME: Final = """
-redis.call('HDEL', KEYS[1], 'status', 'why', 'failures', 'tried', 'since', 'proven', 'open',
-  'openings', 'ramp')
-if redis.call('EXISTS', KEYS[2]) == 1 then redis.call('ZADD', KEYS[3], 0, ARGV[1]) end
-return 1
-"""
-# KEYS: the watches' hash, the watch's health, its turns; ARGV: the watch.
-# What waits for it stays in its queue, and is cancelled when its turn comes.
-_REMOVE: Final = """
-if redis.call('HDEL', KEYS[1], ARGV[1]) == 0 then return 0 end
-redis.call('HDEL', KEYS[2], 'status', 'why', 'open', 'ramp')
-if redis.call('EXISTS', KEYS[3]) == 1 then redis.call('ZADD', KEYS[4], 0, ARGV[1]) end
-redis.call('ZREM', KEYS[5], ARGV[1])
-return 1
-"""
+_STATUS: Final = Script("status.lua")
 
 
 class Resources:
-    """Integrations and watches. execute: sends one command, as `Redis.execute_command` does"""
+    """Integrations and watches. Every method raises StoreDown.
+
+    execute: sends one command, as `Redis.execute_command` does
+    """
 
     def __init__(self, execute: Execute) -> None:
-        self._execute = execute
+        self._send = execute
+
+    async def _execute(self, *command: Any) -> Any:
+        async with translated():
+            return await self._send(*command)
+
+    async def has_mark(self, mark: str) -> bool:
+        """Is this the mark of the webhook key? The first one that asks decides."""
+        await self._execute("SET", MARK, mark, "NX")
+        found = await self._execute("GET", MARK)
+        return bool(found == mark.encode())
 
     # -- integrations ------------------------------------------------------------------------------
 
@@ -156,28 +157,26 @@ class Resources:
 
     async def remove_watch(self, watch: Watch) -> None:
         """What waits for it is cancelled by the next claims."""
-        tag = tag_of(shard_of(watch.integration))
-        names = (
-            _watches(watch.integration),
-            *(f"{tag}{kind}:{watch.id}" for kind in ("health", "queue")),
-            *(f"{tag}turns:{kind}" for kind in ("other", "good")),
-        )
-        await self._execute("EVAL", _REMOVE, len(names), *names, watch.id)
+        await self._set_status(watch, "remove")
 
     async def pause(self, watch: Watch) -> None:
         """What arrives waits."""
-        tag = tag_of(shard_of(watch.integration))
-        await self._execute("HSET", f"{tag}health:{watch.id}", "status", "paused")
+        await self._set_status(watch, "pause")
 
     async def resume(self, watch: Watch) -> None:
         """Deliver what waits: it begins anew, also after it was disabled."""
-        tag = tag_of(shard_of(watch.integration))
-        names = (f"{tag}health:{watch.id}", f"{tag}queue:{watch.id}", f"{tag}turns:other")
-        await self._execute("EVAL", _RESUME, len(names), *names, watch.id)
+        await self._set_status(watch, "resume")
+
+    async def _set_status(self, watch: Watch, what: str) -> None:
+        await _STATUS.run(self._send, (_watches(watch.integration),), (watch.id, what))
 
     async def health(self, watch: Watch) -> Health:
         tag = tag_of(shard_of(watch.integration))
         found = _pairs(await self._execute("HGETALL", f"{tag}health:{watch.id}"))
+        waiting = [
+            int(await self._execute("ZCARD", f"{tag}{queue}:{watch.id}"))
+            for queue in ("queue", "replays")
+        ]
         status = found.get("status", b"").decode("ascii", "replace")
         failures = _number(found.get("failures"))
         state: State = "failing" if failures else "active"
@@ -187,7 +186,7 @@ class Resources:
             state=state,
             why=found.get("why", b"").decode("utf-8", "replace"),
             in_flight=_number(found.get("held")),
-            waiting=int(await self._execute("ZCARD", f"{tag}queue:{watch.id}")),
+            waiting=sum(waiting),
             failures=failures,
             last_success_us=_number(found.get("since")) if found.get("proven") == b"1" else 0,
             probe_us=_number(found.get("open")),

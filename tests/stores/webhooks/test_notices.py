@@ -111,7 +111,7 @@ async def test_too_many_integrations(site: Site, monkeypatch: pytest.MonkeyPatch
 
 async def test_a_watch_that_is_disabled(site: Site) -> None:
     """It leaves one notice, however often it is said, and another one after it was resumed."""
-    queue = DeliveryQueue(site.client.execute_command, 3, 1_000_000)
+    queue = DeliveryQueue(site.client.execute_command, 3, lambda: 1_000_000)
     for why in ("it answered 410 Gone", "again"):
         await queue.disable("w", "int_1", why)
     ((read, disabled),) = await site.store.disabled(3, 0, 10)
@@ -156,7 +156,9 @@ async def test_every_release(binary: Any) -> None:
         await site.resources.add_integration(OURS)
         await site.script.warn(warning())
         assert await site.keys() == ["0"]
-        await DeliveryQueue(client.execute_command, 3, 1_000_000).disable("w", "int_1", "so")
+        await DeliveryQueue(client.execute_command, 3, lambda: 1_000_000).disable(
+            "w", "int_1", "so"
+        )
         assert len(await site.store.disabled(3, 0, 10)) == 1
     finally:
         await client.aclose()

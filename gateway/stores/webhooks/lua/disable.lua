@@ -4,8 +4,7 @@
 -- ARGV: the watch, its integration, why, how many deliveries to cancel at most
 -- Returns how many still wait.
 
-local watch, integration, why = ARGV[1], ARGV[2], ARGV[3]
-local queue = shard .. 'queue:' .. watch
+local watch, integration, why, most = ARGV[1], ARGV[2], ARGV[3], tonumber(ARGV[4])
 local MOST_NOTICES = 10000
 
 if redis.call('HGET', shard .. 'health:' .. watch, 'status') ~= 'disabled' then
@@ -15,11 +14,18 @@ if redis.call('HGET', shard .. 'health:' .. watch, 'status') ~= 'disabled' then
   redis.call('ZREMRANGEBYRANK', shard .. 'disabled', 0, -1 - MOST_NOTICES)
   redis.call('HSET', shard .. 'health:' .. watch, 'status', 'disabled', 'why', why)
 end
-for _, id in ipairs(redis.call('ZRANGE', queue, 0, tonumber(ARGV[4]) - 1)) do
-  redis.call('ZREM', queue, id)
-  set_state(id, 'cancelled', 'the watch was disabled: ' .. why)
-  local event = of_delivery(id)
-  if event then settle(event) end
+redis.call('ZREM', shard .. 'breakers', watch)
+local left = 0
+for _, queue in ipairs({shard .. 'queue:' .. watch, shard .. 'replays:' .. watch}) do
+  local ids = most > 0 and redis.call('ZRANGE', queue, 0, most - 1) or {}
+  for _, id in ipairs(ids) do
+    count('waiting', -redis.call('ZREM', queue, id))
+    set_state(id, 'cancelled', 'the watch was disabled: ' .. why)
+    local event = of_delivery(id)
+    if event then settle(event) end
+  end
+  most = most - #ids
+  left = left + redis.call('ZCARD', queue)
 end
 set_turn(watch, 0)
-return redis.call('ZCARD', queue)
+return left

@@ -1,0 +1,200 @@
+"""The composition root of a courier: builds a running one from settings.
+
+It captures webhooks and answers customers over HTTP, which only workers can ask it for; and it
+delivers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import ssl
+import time
+from contextlib import AsyncExitStack, suppress
+from typing import Final
+
+from aiohttp import web
+
+from gateway import tasks
+from gateway.admin.readiness import Readiness
+from gateway.domain.policy import Policy
+from gateway.domain.ports import StoreDown
+from gateway.domain.webhooks.settings import WebhookSettings
+from gateway.files import check_regular, reason_of
+from gateway.observe.log_throttle import LogThrottle
+from gateway.observe.registry import Snapshot
+from gateway.policies.faults import PolicyFaults
+from gateway.runtime.channel import Report
+from gateway.runtime.lifecycle import Event, State, step
+from gateway.runtime.policy_watch import PolicyWatch
+from gateway.runtime.process import raise_limit
+from gateway.runtime.settings import CannotStart, Settings
+from gateway.runtime.worker import WorkerInit
+from gateway.stores.managed import open_managed
+from gateway.stores.webhooks.link import listen, open_link
+from gateway.stores.webhooks.opening import open_webhooks
+from gateway.webhooks.capture import Capture
+from gateway.webhooks.courier import Courier
+from gateway.webhooks.sealing import Sealer
+from gateway.webhooks.sender import TOTAL_S, Sender
+
+log = logging.getLogger("gateway")
+
+#: How long attempts and requests in progress may take at the end.
+DRAIN_S: Final = TOTAL_S + 1.0
+#: Between attempts to compare the webhook key with the store's mark.
+_AGAIN_S: Final = 1.0
+_LOG_EVERY_S: Final = 60.0
+_ANOTHER_KEY: Final = (
+    "the webhook key in %s is not the one that the watches of this store were made with; nothing "
+    "is delivered. Set the same GATEWAY_WEBHOOK_KEY for all"
+)
+
+
+class CourierProcess:
+    """One courier: `start`, use, `stop`.
+
+    trust: for the demo; else the system's authorities and those of the policy are trusted
+    """
+
+    def __init__(
+        self, settings: Settings, init: WorkerInit, *, trust: ssl.SSLContext | None = None
+    ) -> None:
+        assert settings.master is not None, "a courier needs the webhook key"
+        assert settings.couriers is not None, "a courier needs the token of its application"
+        assert settings.store is not None, "a courier needs a store"
+        self._settings = settings
+        self._master = settings.master
+        self._store = settings.store
+        self._init = init
+        self._policy = init.policy
+        self._trust = trust
+        self._stack = AsyncExitStack()
+        self._state = State.OPENING
+        #: Why nothing is delivered; "ok": it is.
+        self._detail = "ok"
+
+    # -- life -------------------------------------------------------------------------------------
+
+    async def start(self) -> None:
+        """Open everything. Raises CannotStart, after closing what was opened."""
+        async with AsyncExitStack() as stack:
+            await self._open(stack)
+            self._stack = stack.pop_all()
+
+    async def stop(self) -> None:
+        """Claim nothing more, finish what is in flight, close everything. Idempotent."""
+        self._state = step(self._state, Event.STOPPED)
+        stack, self._stack = self._stack, AsyncExitStack()
+        await stack.aclose()
+
+    def stop_now(self) -> None:
+        """Stop waiting for attempts in flight: others make them again when their leases end."""
+        self._delivering.cancel()
+
+    def reload(self) -> None:
+        """Reload the policies now."""
+        self._watch.reload_now()
+
+    def report(self) -> Report:
+        """Counts and readiness, for the supervisor."""
+        checks = {"webhooks": self._detail}
+        return Report(Snapshot(), Readiness(self._state is State.SERVING, checks), DRAIN_S)
+
+    async def adopt(self, worker: int) -> None:
+        """Couriers share their sockets: nobody stands in for one."""
+
+    def release(self, worker: int) -> None: ...
+
+    # -- opening ----------------------------------------------------------------------------------
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        raise_limit()
+        self._watch = PolicyWatch(
+            self._settings.policies, self._policy, on_change=self._use, on_fault=_keep_policy
+        )
+        tasks.keep_running(stack, self._watch.run(), "policy watch")
+        managed = await stack.enter_async_context(open_managed(self._store))
+        execute = await stack.enter_async_context(open_link(self._store))
+        stores = self._stores = open_webhooks(execute, self._webhooks)
+        sender = await stack.enter_async_context(
+            Sender(lambda: self._webhooks().destinations, tls=self._trusted())
+        )
+        self._courier = Courier(stores.queues, sender, self._master.key, self._webhooks)
+        capture = Capture(
+            stores.resources, stores.queues, Sealer(self._master.key), managed.clock_us
+        )
+        await self._serve_http(stack, capture.application())
+        self._delivering = tasks.spawn(self._deliver(), "deliveries")
+        stack.push_async_callback(self._finish)
+        tasks.keep_running(stack, self._listen(), "what is due")
+        self._state = step(self._state, Event.OPENED)
+
+    async def _serve_http(self, stack: AsyncExitStack, application: web.Application) -> None:
+        runner = web.AppRunner(application, access_log=None, shutdown_timeout=DRAIN_S)
+        await runner.setup()
+        stack.push_async_callback(runner.cleanup)
+        for sockets in self._init.sockets:
+            for bound in sockets:
+                await web.SockSite(runner, bound).start()
+
+    def _webhooks(self) -> WebhookSettings:
+        return self._policy.webhooks
+
+    def _trusted(self) -> ssl.SSLContext:
+        """Raises CannotStart."""
+        if self._trust is not None:
+            return self._trust
+        context, ca = ssl.create_default_context(), self._webhooks().ca
+        if ca is not None:
+            try:
+                check_regular(ca)
+                context.load_verify_locations(ca)
+            except OSError as error:
+                raise CannotStart(f"webhooks.ca: {ca}: {reason_of(error)}") from error
+        return context
+
+    def _use(self, policy: Policy) -> None:
+        self._policy = policy
+        self._init.policy_loaded(policy, self._watch.was_requested)
+
+    # -- while it runs ----------------------------------------------------------------------------
+
+    async def _deliver(self) -> None:
+        """Deliver, if the webhook key is that of the store's watches."""
+        throttle = LogThrottle(_LOG_EVERY_S)
+        while not await self._has_key():
+            if throttle.suppressed("key", time.monotonic()) is not None:
+                log.error(_ANOTHER_KEY, self._master.source)
+            await asyncio.sleep(_AGAIN_S)
+        self._detail = "ok"
+        await self._courier.run()
+
+    async def _has_key(self) -> bool:
+        while True:
+            try:
+                found: bool = await self._stores.resources.has_mark(self._master.mark)
+            except StoreDown as error:
+                self._detail = str(error)
+                await asyncio.sleep(_AGAIN_S)
+            else:
+                self._detail = "ok" if found else "another webhook key"
+                return found
+
+    async def _finish(self) -> None:
+        self._courier.stop()
+        with suppress(asyncio.CancelledError):
+            await asyncio.wait({self._delivering}, timeout=DRAIN_S)
+        self._delivering.cancel()
+
+    async def _listen(self) -> None:
+        """Wake the courier when something is due, so that it need not wait until it looks."""
+        while True:
+            with suppress(StoreDown):
+                async for shard in listen(self._store):
+                    self._courier.wake(shard)
+            await asyncio.sleep(_AGAIN_S)
+
+
+def _keep_policy(faults: PolicyFaults) -> None:
+    log.error("policy reload failed; keeping the previous policy: %s", faults)
