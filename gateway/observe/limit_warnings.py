@@ -63,8 +63,17 @@ class LimitWarnings:
         if len(until) >= MOST_COUNTERS:
             until.clear()
         until[counter] = decision.now_us + for_us
+        now_us = decision.now_us
+        resets_us = now_us + standing.reset_us
         self.waiting.append(
             LimitWarning(
-                counter, level, limit.name, plan, identity.record.id, decision.now_us, for_us
+                *(counter, level, limit.name, plan, identity.record.id, now_us, for_us),
+                account=identity.record.account,
+                per=limit.per,
+                amount=limit.amount,
+                used=max(0, limit.amount - standing.remaining),
+                window_us=limit.window_us,
+                resets_us=resets_us,
+                window=resets_us if limit.rules.calendar else now_us // for_us,
             )
         )

@@ -14,6 +14,7 @@ from gateway.domain.meets import limits_for
 from gateway.domain.policy import AUTH_VERIFY, FAILED_AUTH, Plan
 from gateway.domain.route import Route
 from gateway.domain.routes import OWN_ROUTES, RouteTable, fold
+from gateway.domain.upstreams import WEBHOOKS
 from gateway.policies.faults import escaped, one_of, quoted, suggestion
 from gateway.policies.limits import (
     PLAN_LIMIT,
@@ -43,7 +44,7 @@ def check_upstreams(routes: Sequence[RouteEntry], upstreams: Collection[str]) ->
     """Every route's upstream exists, and its canary's, which is another one."""
     for entry in routes:
         for at in (entry.given.get("upstream"), entry.canary_at):
-            if at is not None and at.is_text and at.node.value not in upstreams:
+            if at is not None and at.is_text and at.node.value not in {*upstreams, WEBHOOKS}:
                 name = str(at.node.value)
                 at.add_fault(f"{one_of(upstreams)}{suggestion(name, upstreams)}")
         route, at = entry.route, entry.canary_at

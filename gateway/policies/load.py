@@ -49,7 +49,7 @@ from gateway.policies.tracing import read_tracing
 from gateway.policies.upstreams import read_upstream
 from gateway.policies.values import Fields, Value, setting
 from gateway.policies.warnings import find_warnings
-from gateway.policies.webhooks import read_webhooks, uses_webhooks, with_built_in
+from gateway.policies.webhooks import check_names, read_webhooks, with_built_in
 
 T = TypeVar("T")
 
@@ -130,7 +130,7 @@ def _build(
     With its routes and plans as they were written.
     """
     upstreams = _entries(top, "upstreams", "an upstream", read_upstream)
-    known = with_built_in(top, upstreams)
+    check_names(top, upstreams)
     plans = list(_entries(top, "plans", "a plan", read_plan).values())
     paths = setting(top, "paths", read_paths, PathRules())
     cors = setting(top, "cors", read_cors, None)
@@ -142,7 +142,7 @@ def _build(
         for entry in entries.values()
     ]
     if upstreams:
-        checks.check_upstreams(routes, known)
+        checks.check_upstreams(routes, upstreams)
     if routes:
         checks.check_overrides(plans, routes)
     checks.check_plans(plans, routes)
@@ -161,7 +161,7 @@ def _build(
         routes=_frozen(readable),
         table=tables[0],
         hosts=hosts,
-        upstreams=_frozen(known if uses_webhooks(routes) else upstreams),
+        upstreams=_frozen(with_built_in(upstreams, routes)),
         trusted_proxies=setting(top, "trusted_proxies", settings.read_networks, ()),
         on_store_failure=setting(top, "on_store_failure", settings.read_on_store_failure, "local"),
         store=setting(top, "store", settings.read_store, StoreSettings()),

@@ -34,7 +34,7 @@ def webhook_settings() -> Schema:
             "ca": path(
                 "PEM file of authorities that are trusted beside the system's, for receivers in "
                 "networks that allow names.",
-                "tls/receivers-ca.pem",
+                "internal-ca.pem",
             ),
             "slots": integer(
                 "Deliveries of one courier in flight.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import Final
 
@@ -62,18 +62,21 @@ def read_webhooks(value: Value) -> WebhookSettings | None:
     )
 
 
-def with_built_in(top: Fields, upstreams: Mapping[str, Upstream]) -> dict[str, Upstream]:
-    """The upstreams that routes may name. A policy cannot define the built-in one."""
+def check_names(top: Fields, upstreams: Collection[str]) -> None:
+    """A policy does not define the built-in upstream."""
     if WEBHOOKS in upstreams:
         top["upstreams"].add_fault(
             f"another name: {WEBHOOKS} is the upstream of the gateway's own webhooks", WEBHOOKS
         )
-    return {**upstreams, WEBHOOKS: Upstream(WEBHOOKS, ())}
 
 
-def uses_webhooks(routes: Collection[RouteEntry]) -> bool:
-    """Does any route lead to the couriers?"""
-    return any(entry.route is not None and entry.route.upstream == WEBHOOKS for entry in routes)
+def with_built_in(
+    upstreams: Mapping[str, Upstream], routes: Iterable[RouteEntry]
+) -> Mapping[str, Upstream]:
+    """The upstreams, with the built-in one if a route leads to it. The gateway knows its server."""
+    if any(entry.route is not None and entry.route.upstream == WEBHOOKS for entry in routes):
+        return {**upstreams, WEBHOOKS: Upstream(WEBHOOKS, ())}
+    return upstreams
 
 
 def _read_size(most: int, value: Value) -> int | None:

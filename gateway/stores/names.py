@@ -14,6 +14,9 @@ gw:{keys}:audit:foreign:…         an audit log that something else wrote to, r
 gw:{keys}:warnings                stream of warnings
 gw:{keys}:warned:LEVEL:DIGEST     exists after a warning about a counter at this level
 gw:{keys}:warned:minute           the number of warnings of this minute
+gw:{keys}:hooks:noticed           hash of account -> its integration of the kind `gateway`
+gw:{keys}:hooks:notices           sorted set of warnings that no courier has taken yet
+gw:{keys}:hooks:notices:dropped   how many were dropped, as there were too many
 gw:{keys}:admin:token             where the generated admin token is
 gw:{keys}:admin:ended:SESSION     exists after a session was ended
 gw:{keys}:policies                stream of the policies that were loaded
@@ -67,6 +70,9 @@ AUDIT_HEAD: Final = AUDIT + ":head"
 WARNINGS: Final = KEYS_TAG + "warnings"
 WARNED_PREFIX: Final = KEYS_TAG + "warned:"
 WARNED_MINUTE: Final = WARNED_PREFIX + "minute"
+NOTICED: Final = KEYS_TAG + "hooks:noticed"
+NOTICES: Final = KEYS_TAG + "hooks:notices"
+NOTICES_DROPPED: Final = NOTICES + ":dropped"
 ADMIN_TOKEN: Final = KEYS_TAG + "admin:token"
 ENDED_PREFIX: Final = KEYS_TAG + "admin:ended:"
 

@@ -234,10 +234,10 @@ class Courier:
         self.counts.failed += 1
         self.counts.dead += isinstance(follows, GivenUp)
         if isinstance(follows, GivenUp) and follows.reason == "gone":
-            await self._disable(shard, watch, "it answered 410 Gone")
+            await self._disable(shard, claimed, watch, "it answered 410 Gone")
         elif is_to_be_disabled(finished.failed, finished.silent_s):
             hours = finished.silent_s / 3600
-            await self._disable(shard, watch, f"no success for {hours:.0f} hours")
+            await self._disable(shard, claimed, watch, f"no success for {hours:.0f} hours")
 
     async def _finish(
         self,
@@ -266,9 +266,9 @@ class Courier:
                 self.counts.lost += finished is None
                 return finished
 
-    async def _disable(self, shard: _Shard, watch: str, why: str) -> None:
+    async def _disable(self, shard: _Shard, claimed: Claimed, watch: str, why: str) -> None:
         try:
-            await shard.queue.disable(watch, why)
+            await shard.queue.disable(watch, claimed.integration, why)
         except StoreDown as error:
             # Its next failure disables it.
             log.warning("watch %s cannot be disabled: %s", watch, error)

@@ -83,6 +83,7 @@ def serve(
         *(sys.executable, "-m", "gateway", "serve", "--policies", str(policies)),
         *("--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin}"),
         *("--store", store.url, "--data", str(folder / "data"), "--workers", str(workers)),
+        *("--couriers", "0"),  # the others deliver no webhooks either
         *("--access-log", str(folder / "access.log") if access_log else "off"),
         environment={k: v for k, v in os.environ.items() if not k.startswith("GATEWAY_")},
     )

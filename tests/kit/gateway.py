@@ -18,9 +18,11 @@ from tests.kit import proc
 from tests.kit.ports import free_port
 from tests.kit.wire import TIMEOUT_S, Response, fetch
 
-#: Without settings of gateways from the environment.
+#: Without other settings of gateways from the environment.
 _ENVIRONMENT = {
-    name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")
+    **{name: value for name, value in os.environ.items() if not name.startswith("GATEWAY_")},
+    # Only tests of webhooks need couriers, which take a second to start.
+    "GATEWAY_COURIERS": "0",
 }
 
 

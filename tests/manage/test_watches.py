@@ -103,8 +103,8 @@ async def test_pause_and_resume(bench: Bench) -> None:
     for _ in range(2):
         assert (await bench.watches.resume(*args)).health.state == "active"
     assert await bench.actions() == ["watch.create", "watch.pause", "watch.resume"]
-    queue = DeliveryQueue(bench.client.execute_command, shard_of("int_1"), 1_000_000)
-    await queue.disable(made.watch.id, "it answered 410 Gone")
+    queue = DeliveryQueue(bench.client.execute_command, shard_of("int_1"), lambda: 1_000_000)
+    await queue.disable(made.watch.id, made.watch.integration, "it answered 410 Gone")
     with pytest.raises(Conflict, match="410 Gone"):
         await bench.watches.pause(*args)
     assert (await bench.watches.resume(*args)).health.state == "active"

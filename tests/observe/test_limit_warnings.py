@@ -36,10 +36,32 @@ def test_the_fields_of_a_warning(warned):
     """A warning has the counter, limit, plan, key and level, and is sent once a window."""
     note(warned)
     assert list(warned.waiting) == [
-        LimitWarning("count", 80, "search", "free", "a" * 12, NOW, HOUR)
+        LimitWarning(
+            *("count", 80, "search", "free", "a" * 12, NOW, HOUR),
+            account="acme",
+            per="key",
+            amount=10,
+            used=10,
+            window_us=HOUR,
+            resets_us=NOW + 5,
+            window=NOW // HOUR,
+        )
     ]
     assert warned.near == {"count": NOW + HOUR}
     assert warned.reached == {}
+
+
+def test_windows(warned):
+    """A second warning is in another window; a quota's window is its period, whoever warns."""
+    note(warned)
+    note(warned, decision=replace(DECISION, now_us=NOW + HOUR))
+    first, second = warned.waiting
+    assert first.window != second.window
+    warned.waiting.clear()
+    daily = Limit("daily", "quota", 10, 24 * HOUR)
+    note(warned, limit=daily, reset_us=HOUR)
+    note(warned, limit=daily, reset_us=HOUR - 7, decision=replace(DECISION, now_us=NOW + 7))
+    assert {warning.window for warning in warned.waiting} == {NOW + HOUR}
 
 
 def test_levels_are_separate(warned):

@@ -60,6 +60,9 @@ def test_the_shipped_policy() -> None:
         "search": [("search", "rate", 30)],
         "batch": [("batch", "rate", 10)],
         "webhook-test": [("webhook-test", "rate", 5)],
+        "integrations": [],
+        "integrations-batch": [],
+        "hooks": [("hooks", "rate", 600)],
         "connectors": [],
         "connectors-write": [],
         "mcp": [
@@ -74,7 +77,10 @@ def test_the_shipped_policy() -> None:
     assert policy.routes["connectors"].scopes == ("connectors:read",)
     assert policy.routes["mcp"].json_rpc
     assert not policy.routes["mcp"].plan_limits
-    upstreams = {"api": Upstream("api", (Server("http", "127.0.0.1", 9000),))}
+    upstreams = {
+        "api": Upstream("api", (Server("http", "127.0.0.1", 9000),)),
+        "webhooks": Upstream("webhooks", ()),
+    }
     assert policy.upstreams == upstreams
     assert policy.files == ("gateway.yaml", "plans.yaml", "routes.yaml", "upstreams.yaml")
 
@@ -105,7 +111,7 @@ def test_shipped_settings_are_the_defaults(tmp_path: Path) -> None:
     assert set(told) == set(TOP_LEVEL) - {
         *("upstreams", "plans", "routes", "tls", "admin_tls", "admin_proxy"),
         *("error_docs", "access", "cors", "maintenance", "error_pages", "tracing"),
-        *("mcp_sessions", "signatures"),
+        *("mcp_sessions", "signatures", "webhooks"),
     }
     assert set(told["store"]) == set(STORE)
     assert set(told["timeouts"]) == set(TIMEOUTS)

@@ -38,8 +38,10 @@ class Bench:
     def __init__(self, client: Any, budget: int = 1_000_000) -> None:
         self.client = client
         self.store = Resources(client.execute_command)
-        queues = [DeliveryQueue(client.execute_command, each, budget) for each in range(SHARDS)]
-        self.capture = Capture(self.store, queues, SEALER, lambda: NOW_US)
+        self.queues = [
+            DeliveryQueue(client.execute_command, each, lambda: budget) for each in range(SHARDS)
+        ]
+        self.capture = Capture(self.store, self.queues, SEALER, lambda: NOW_US)
         self.server = TestServer(self.capture.application())
 
     async def send(

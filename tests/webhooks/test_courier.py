@@ -75,7 +75,7 @@ class Bench:
         self.client = client
         self.receiver = receiver
         self.sender = sender
-        self.queue = DeliveryQueue(client.execute_command, SHARD, 10_000_000)
+        self.queue = DeliveryQueue(client.execute_command, SHARD, lambda: 10_000_000)
 
     async def watch(self, name: str, *, url: str = "", **more: Any) -> Watch:
         watch = Watch(name, "int", url or self.receiver.url(name), ("a.*",), 1, **more)

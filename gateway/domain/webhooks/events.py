@@ -90,6 +90,13 @@ def published(
     return _event(integration, f"published {given}", event_type, _now(now_us), data)
 
 
+def noticed(
+    integration: Integration, event_type: str, data: dict[str, Any], named: str, at_us: int
+) -> Event:
+    """An event of the gateway itself. named: the same event has the same name, whoever makes it"""
+    return _event(integration, f"notice {named}", event_type, _now(at_us), data)
+
+
 def _event(
     integration: Integration, named: str, event_type: str, created: str, data: dict[str, Any]
 ) -> Event:

@@ -1,5 +1,7 @@
 """Warnings of limits in Redis: the newest of them, each once in its window.
 
+Where the account has an integration of the kind `gateway`, each is also a notice for couriers.
+
 gw:{keys}:warnings             a stream of the newest
 gw:{keys}:warned:LEVEL:DIGEST  a counter, by its digest, was warned of; expires with its window
 gw:{keys}:warned:minute        the number of warnings in this minute
@@ -14,14 +16,30 @@ from typing import Any, Final
 
 from redis.asyncio import Redis, RedisCluster
 
-from gateway.domain.warnings import MOST_A_MINUTE, MOST_KEPT, KeptWarning, LimitWarning
-from gateway.stores.names import WARNED_MINUTE, WARNINGS, warned_name
+from gateway.domain.warnings import (
+    MOST_A_MINUTE,
+    MOST_KEPT,
+    KeptWarning,
+    LimitWarning,
+    values_of,
+)
+from gateway.domain.webhooks.notices import MOST_WAITING
+from gateway.stores.names import (
+    NOTICED,
+    NOTICES,
+    NOTICES_DROPPED,
+    WARNED_MINUTE,
+    WARNINGS,
+    warned_name,
+)
 from gateway.stores.redis.errors import translated, typed
 
-# KEYS: the name for the counter and level, the number of this minute, the stream; ARGV: a token of
-# this warning, its window in milliseconds, the most a minute, the most that are kept, and its
-# fields. Returns 1, or 0 where another worker has warned. The token identifies a command that is
-# retried because its reply was lost. Values of another type under our names are deleted.
+# KEYS: the name for the counter and level, the number of this minute, the stream, the accounts that
+# get notices, the notices, and how many were dropped; ARGV: a token of this warning, its window in
+# milliseconds, the most a minute, the most that are kept, the most notices, its account, when, its
+# 10 fields, and what a notice says. Returns 1, or 0 where another worker has warned. The token
+# identifies a command that is retried because its reply was lost. Values of another type under our
+# names are deleted.
 _WARN: Final = """
 local token = redis.call('MGET', KEYS[1])[1]
 if token then return token == ARGV[1] and 1 or 0 end
@@ -37,7 +55,12 @@ end
 local number = write('INCR', KEYS[2])
 if number == 1 then redis.call('PEXPIRE', KEYS[2], 60000) end
 if number <= tonumber(ARGV[3]) then
-  write('XADD', KEYS[3], 'MAXLEN', ARGV[4], '*', unpack(ARGV, 5))
+  write('XADD', KEYS[3], 'MAXLEN', ARGV[4], '*', unpack(ARGV, 8, 17))
+end
+local noticed = redis.pcall('HMGET', KEYS[4], ARGV[6])
+if noticed[1] then
+  write('ZADD', KEYS[5], ARGV[7], cjson.encode({unpack(ARGV, 18)}))
+  for _ = 1, redis.call('ZREMRANGEBYRANK', KEYS[5], 0, -1 - ARGV[5]) do write('INCR', KEYS[6]) end
 end
 return 1
 """
@@ -55,10 +78,12 @@ class WarningScript:
     async def warn(self, warning: LimitWarning) -> bool:
         """Keep a warning, the first of its window. False: there is one already."""
         digest = blake2b(warning.counter.encode(), digest_size=16).hexdigest()
-        names = warned_name(warning.level, digest), WARNED_MINUTE, WARNINGS
+        marks = warned_name(warning.level, digest), WARNED_MINUTE
+        names = (*marks, WARNINGS, NOTICED, NOTICES, NOTICES_DROPPED)
         words = secrets.token_hex(8), max(1, warning.for_us // 1000), MOST_A_MINUTE, MOST_KEPT
-        fields = _fields(warning)
-        return bool(await self._ask("EVAL", _WARN, len(names), *names, *words, *fields))
+        where = MOST_WAITING, warning.account, warning.at_us
+        kept = *_fields(warning), *values_of(warning)
+        return bool(await self._ask("EVAL", _WARN, len(names), *names, *words, *where, *kept))
 
 
 class RedisWarningStore:

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from gateway.domain.webhooks.settings import WebhookSettings
-from gateway.stores.redis.errors import translating
-from gateway.stores.webhooks.queue import SHARDS, DeliveryQueue, Execute, shard_of
+from gateway.stores.webhooks.budget import Budget
+from gateway.stores.webhooks.notices import NoticeStore
+from gateway.stores.webhooks.queue import DeliveryQueue
 from gateway.stores.webhooks.resources import Resources
+from gateway.stores.webhooks.scripts import SHARDS, Execute, shard_of
 
 
 @dataclass(frozen=True, slots=True)
 class WebhookStores:
-    """Integrations and watches, and the events and deliveries of each shard."""
+    """Integrations and watches, notices, and the events and deliveries of each shard.
+
+    budget: of all shards; what accepts events for longer has to run it
+    """
 
     resources: Resources
+    notices: NoticeStore
     queues: tuple[DeliveryQueue, ...]
+    budget: Budget
 
     def queue_of(self, integration: str) -> DeliveryQueue:
         """The queue of an integration's events."""
@@ -25,7 +33,15 @@ class WebhookStores:
 
 def open_webhooks(execute: Execute, settings: Callable[[], WebhookSettings]) -> WebhookStores:
     """The stores over any function that sends commands; every method raises StoreDown."""
+    budget = Budget(lambda: settings().budget_bytes, lambda: settings().keep_s)
     queues = (
-        DeliveryQueue(execute, shard, settings().budget_bytes // SHARDS) for shard in range(SHARDS)
+        DeliveryQueue(
+            execute,
+            shard,
+            partial(budget.of, shard),
+            lambda: settings().per_watch,
+            lambda: settings().keep_s,
+        )
+        for shard in range(SHARDS)
     )
-    return WebhookStores(translating(Resources(execute)), tuple(map(translating, queues)))
+    return WebhookStores(Resources(execute), NoticeStore(execute), tuple(queues), budget)

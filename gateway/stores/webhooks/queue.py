@@ -7,16 +7,24 @@ gw:{hooks:N}:watches:INTEGRATION   hash: watch -> its record
 gw:{hooks:N}:event:ID              hash: integration, type, body, at, size, left (deliveries)
 gw:{hooks:N}:seen:ID               exists while an event of this id is not accepted again
 gw:{hooks:N}:deliveries:EVENT      set of its deliveries
-gw:{hooks:N}:delivery:ID           hash: state, reason, attempts, at, ended, log, token (leased)
+gw:{hooks:N}:events:INTEGRATION    sorted set of its events, by when they were accepted
+gw:{hooks:N}:delivery:ID           hash: state, reason, attempts, at, ended, log, token (leased),
+                                   replay (it is one)
 gw:{hooks:N}:recent:WATCH          sorted set of its deliveries, by when they were made
 gw:{hooks:N}:queue:WATCH           sorted set of its deliveries that wait, by when they are due
+gw:{hooks:N}:replays:WATCH         the same for replayed ones, which go after those of `queue`
 gw:{hooks:N}:health:WATCH          hash: held (in flight), failures (in a row), tried and since (its
                                    last success), proven, ms (average), open, openings, ramp, status
 gw:{hooks:N}:turns:good, :other    sorted sets of watches, by when they are visited next
+gw:{hooks:N}:heads                 the same watches, by when their first delivery may be sent
+gw:{hooks:N}:breakers              sorted set of watches whose breaker is open
 gw:{hooks:N}:leases                sorted set of deliveries in flight, by when their lease ends
-gw:{hooks:N}:dead                  sorted set of deliveries that were given up, by when
+gw:{hooks:N}:dead:INTEGRATION      sorted set of deliveries that were given up, by when; one whose
+                                   event is sent to the watch again is removed
+gw:{hooks:N}:disabled              sorted set of watches that were disabled, by when: `notices`
 gw:{hooks:N}:finished              sorted set of events of which nothing waits, by when
 gw:{hooks:N}:bytes                 the bytes of all events
+gw:{hooks:N}:counts                hash: waiting, dead (deliveries)
 gw:{hooks:N}:due                   channel: something is due
 
 Times are microseconds of the server, Unix. `lua/` has the scripts.
@@ -25,18 +33,40 @@ Times are microseconds of the server, Unix. `lua/` has the scripts.
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable, Iterable
-from dataclasses import dataclass
-from hashlib import sha1
-from importlib.resources import files
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final, Literal
-from zlib import crc32
-
-from redis.exceptions import NoScriptError
 
 from gateway.stores.redis.errors import translated
+from gateway.stores.webhooks.scripts import SHARDS, Execute, Script, shard_of, tag_of
+from gateway.stores.webhooks.values import (
+    Attempt,
+    BudgetSpent,
+    Claim,
+    Claimed,
+    Delivery,
+    Finished,
+    KeptEvent,
+    Replayed,
+    ShardStats,
+)
 
-SHARDS: Final = 16
+__all__ = [
+    "SHARDS",
+    "Attempt",
+    "BudgetSpent",
+    "Claim",
+    "Claimed",
+    "Delivery",
+    "DeliveryQueue",
+    "Execute",
+    "Finished",
+    "KeptEvent",
+    "Replayed",
+    "ShardStats",
+    "shard_of",
+    "tag_of",
+]
+
 #: An id is not accepted again for so long: a provider's resend is the same event.
 SEEN_S: Final = 7 * 86_400
 #: How long a delivery that is over can be looked at and sent again.
@@ -44,7 +74,7 @@ KEPT_S: Final = 86_400
 #: How long a courier has a delivery, and how often it renews its leases.
 LEASE_S: Final = 15.0
 RENEW_S: Final = 5.0
-#: The most deliveries of a watch in flight, and of one visit.
+#: The most deliveries of a watch in flight, where nothing else is set; and of one visit.
 CAP: Final = 8
 VISIT: Final = 4
 #: Failures in a row that open a watch's breaker.
@@ -53,135 +83,28 @@ FAILURES: Final = 5
 #: Deliveries of a disabled watch that one call cancels, which takes the server a few milliseconds.
 _CANCELLED: Final = 500
 
+#: What one call of a script looks at, which takes the server a few milliseconds; and one request.
+_LOOKED_AT: Final = 1_000
+_MOST_LOOKED_AT: Final = 20_000
+_REPLAYED: Final = 500
+_MOST_REPLAY_LOOKED_AT: Final = 100_000
+#: Events and deliveries that one call drops, and the calls of one trim.
+_DROPPED: Final = 500
+_TRIMS: Final = 20
+
 Result = Literal["delivered", "waiting", "dead"]
-Execute = Callable[..., Awaitable[Any]]
 
-
-class BudgetSpent(Exception):
-    """There is no room for an event until others are over."""
-
-
-@dataclass(frozen=True, slots=True)
-class Claimed:
-    """A delivery that a courier has to make.
-
-    id:       EVENT:WATCH:NUMBER
-    token:    of the claim: a lease that ended may be claimed again by the same courier
-    watch:    the watch's record, as it was written
-    body:     the event, as it was accepted
-    attempts: made before
-    at_us:    when it was accepted
-    is_good:  its watch's last attempt succeeded, and it answers quickly
-    openings: of its watch's breaker since the last success
-    """
-
-    id: str
-    token: str
-    watch: bytes
-    integration: str
-    body: bytes
-    attempts: int
-    at_us: int
-    is_good: bool
-    openings: int
-
-
-@dataclass(frozen=True, slots=True)
-class Claim:
-    """What a courier got. wait_s: until something else is due; None: nothing waits
-
-    lost: leases of couriers that did not renew them
-    """
-
-    deliveries: tuple[Claimed, ...]
-    wait_s: float | None
-    lost: int
-
-
-@dataclass(frozen=True, slots=True)
-class Finished:
-    """What an attempt means for its watch.
-
-    failed:   attempts since its last success
-    silent_s: how long that is ago; without one, its first failure
-    """
-
-    failed: int
-    silent_s: float
-
-
-@dataclass(frozen=True, slots=True)
-class Attempt:
-    """One attempt of a delivery, as it is kept.
-
-    at_us:  when it began; ms: how long it took
-    status: of the answer; 0: there was none
-    found:  the first characters of the answer, or why there was none
-    """
-
-    at_us: int
-    ms: int
-    status: int
-    found: str
-
-
-@dataclass(frozen=True, slots=True)
-class Delivery:
-    """A delivery, as it is shown.
-
-    state:    queued, leased, waiting, delivered, dead or cancelled
-    reason:   why it is dead or cancelled
-    at_us:    when it was made; ended_us: 0: it is not over
-    """
-
-    id: str
-    state: str
-    reason: str
-    at_us: int
-    ended_us: int
-    attempts: tuple[Attempt, ...]
-
-    @property
-    def event(self) -> str:
-        return self.id.partition(":")[0]
-
-
-_FIELDS: Final = ("state", "reason", "at", "ended", "log")
-
-
-def _delivery(delivery: str, found: list[bytes | None]) -> Delivery | None:
-    state, reason, at, ended, log = ((value or b"").decode("utf-8", "replace") for value in found)
-    if not state:
-        return None
-    attempts = tuple(Attempt(*json.loads(line)) for line in log.splitlines())
-    return Delivery(delivery, state, reason, int(at or 0), int(ended or 0), attempts)
-
-
-def shard_of(integration: str) -> int:
-    """The shard of an integration's events."""
-    return crc32(integration.encode()) % SHARDS
-
-
-def tag_of(shard: int) -> str:
-    """What all names of a shard begin with."""
-    return f"gw:{{hooks:{shard}}}:"
-
-
-class _Script:
-    """A script, with the functions that all of them share."""
-
-    def __init__(self, name: str) -> None:
-        folder = files("gateway.stores.webhooks") / "lua"
-        self.text = b"".join((folder / part).read_bytes() for part in ("common.lua", name))
-        self.sha = sha1(self.text, usedforsecurity=False).hexdigest()
-
-
-_ACCEPT: Final = _Script("accept.lua")
-_CLAIM: Final = _Script("claim.lua")
-_RENEW: Final = _Script("renew.lua")
-_FINISH: Final = _Script("finish.lua")
-_DISABLE: Final = _Script("disable.lua")
-_RESEND: Final = _Script("resend.lua")
+_ACCEPT: Final = Script("accept.lua")
+_CLAIM: Final = Script("claim.lua")
+_RENEW: Final = Script("renew.lua")
+_FINISH: Final = Script("finish.lua")
+_DISABLE: Final = Script("disable.lua")
+_RESEND: Final = Script("resend.lua")
+_REPLAY: Final = Script("replay.lua")
+_TRIM: Final = Script("trim.lua")
+_STATS: Final = Script("stats.lua")
+_EVENTS: Final = Script("events.lua")
+_DELIVERIES: Final = Script("deliveries.lua")
 
 
 class DeliveryQueue:
@@ -189,12 +112,24 @@ class DeliveryQueue:
 
     execute: sends one command, as `Redis.execute_command` does
     budget:  the most bytes of the shard's events
+    cap:     the most deliveries of a watch in flight
+    keep_s:  how long an event of which nothing waits is kept, if there is room
     """
 
-    def __init__(self, execute: Execute, shard: int, budget: int) -> None:
+    def __init__(
+        self,
+        execute: Execute,
+        shard: int,
+        budget: Callable[[], int],
+        cap: Callable[[], int] = lambda: CAP,
+        keep_s: Callable[[], float] = lambda: KEPT_S,
+    ) -> None:
         self._execute = execute
         self._tag = tag_of(shard)
+        self._any = (f"{self._tag}leases",)
         self._budget = budget
+        self._cap = cap
+        self._keep_s = keep_s
 
     async def accept(self, integration: str, event: str, event_type: str, body: bytes) -> int:
         """Keep an event and queue its deliveries; how many. 0 also for one that is known.
@@ -202,7 +137,10 @@ class DeliveryQueue:
         body: the event as it is delivered. Raises BudgetSpent.
         """
         names = (f"{self._tag}watches:{integration}", f"{self._tag}event:{event}")
-        arguments = (integration, event, event_type, body, self._budget, CAP, SEEN_S, KEPT_S)
+        arguments = (
+            *(integration, event, event_type, body),
+            *(self._budget(), self._cap(), SEEN_S, self._keep_s()),
+        )
         result, deliveries = await self._run(_ACCEPT, names, arguments)
         if result == b"full":
             raise BudgetSpent
@@ -216,8 +154,8 @@ class DeliveryQueue:
         others: how many of them may go to watches that are unproven, failing or slow
         """
         lease_us = int(LEASE_S * 1_000_000)
-        arguments = (token, most, others, lease_us, CAP, VISIT)
-        wait_us, lost, found = await self._run(_CLAIM, (f"{self._tag}leases",), arguments)
+        arguments = (token, most, others, lease_us, self._cap(), VISIT)
+        wait_us, lost, found = await self._run(_CLAIM, self._any, arguments)
         deliveries = tuple(
             Claimed(
                 id=delivery.decode(),
@@ -238,7 +176,7 @@ class DeliveryQueue:
         """Keep these for another LEASE_S. Returns the ids of those that others may have by now."""
         pairs = [part for each in deliveries for part in (each.token, each.id)]
         arguments = (int(LEASE_S * 1_000_000), *pairs)
-        gone = await self._run(_RENEW, (f"{self._tag}leases",), arguments)
+        gone = await self._run(_RENEW, self._any, arguments)
         return frozenset(each.decode() for each in gone)
 
     async def finish(
@@ -268,49 +206,186 @@ class DeliveryQueue:
                 kept,
                 attempt.ms,
             ),
-            *(FAILURES, int(probe_s * 1_000_000), CAP),
+            *(FAILURES, int(probe_s * 1_000_000), self._cap()),
         )
-        told = await self._run(_FINISH, (f"{self._tag}leases",), arguments)
+        told = await self._run(_FINISH, self._any, arguments)
         return None if told is None else Finished(told[0], told[1] / 1_000_000)
 
-    async def disable(self, watch: str, why: str) -> None:
-        """Give a watch no more events, and cancel what waits for it."""
-        while await self._run(_DISABLE, (f"{self._tag}leases",), (watch, why, _CANCELLED)):
+    async def disable(self, watch: str, integration: str, why: str) -> None:
+        """Give a watch no more events, cancel what waits for it, and leave a notice of it."""
+        while await self._run(_DISABLE, self._any, (watch, integration, why, _CANCELLED)):
             pass
 
-    # -- what was delivered -----------------------------------------------------------------------
+    # -- what was accepted and delivered ----------------------------------------------------------
+
+    async def events(self, integration: str, most: int = 50, before_us: int = 0) -> list[KeptEvent]:
+        """Those of an integration, the newest first. There are more as long as any is returned.
+
+        before_us: accepted before then; 0: any
+        """
+        arguments = (integration, _before(before_us), most)
+        return [_kept(each) for each in await self._run(_EVENTS, self._any, arguments)]
+
+    async def event(self, event: str) -> KeptEvent | None:
+        """None: it is not kept any more."""
+        found = await self._ask("HMGET", f"{self._tag}event:{event}", *_EVENT_FIELDS)
+        return None if found[1] is None else _kept([event.encode(), *found])
 
     async def delivery(self, delivery: str) -> Delivery | None:
         """A delivery with its attempts; None: it is not kept any more."""
-        found = await self._execute("HMGET", f"{self._tag}delivery:{delivery}", *_FIELDS)
-        return _delivery(delivery, found)
+        found = await self._ask("HMGET", f"{self._tag}delivery:{delivery}", *_FIELDS)
+        return None if found[0] is None else _delivery([delivery.encode(), *found])
 
-    async def deliveries(self, watch: str, most: int = 50, before_us: int = 0) -> list[Delivery]:
-        """Those of a watch, the newest first. before_us: made before then; 0: any"""
-        last = f"({before_us}" if before_us else "+inf"
-        ids = await self._execute(
-            *("ZREVRANGEBYSCORE", f"{self._tag}recent:{watch}", last, "-inf", "LIMIT", 0, most)
-        )
-        found = [await self.delivery(each.decode("ascii", "replace")) for each in ids]
-        return [each for each in found if each is not None]
+    async def deliveries(
+        self, watch: str, most: int = 50, before_us: int = 0, states: Collection[str] = ()
+    ) -> list[Delivery]:
+        """Those of a watch, the newest first. Of any state, or among some thousand in these states.
 
-    async def event(self, event: str) -> bytes | None:
-        """The bytes of an event; None: it is not kept any more."""
-        found: bytes | None = await self._execute("HGET", f"{self._tag}event:{event}", "body")
+        before_us: made before then; 0: any
+        """
+        return await self._listed(f"recent:{watch}", most, before_us, states)
+
+    async def deliveries_of(self, event: str) -> list[Delivery]:
+        """Those of an event, the oldest first."""
+        ids = await self._ask("SMEMBERS", f"{self._tag}deliveries:{event}")
+        found = [await self.delivery(each.decode("utf-8", "replace")) for each in ids]
+        return sorted(filter(None, found), key=lambda each: (each.at_us, each.id))
+
+    async def dead(self, integration: str, most: int = 50, before_us: int = 0) -> list[Delivery]:
+        """The dead letters of an integration, the last one first.
+
+        One leaves the list once its event is sent to its watch again, by `resend` or `replay`. If
+        that is given up too, the new delivery is a dead letter.
+
+        before_us: given up before then; 0: any
+        """
+        return await self._listed(f"dead:{integration}", most, before_us, ())
+
+    async def _listed(
+        self, name: str, most: int, before_us: int, states: Collection[str]
+    ) -> list[Delivery]:
+        found: list[Delivery] = []
+        bound = _before(before_us)
+        for _ in range(_MOST_LOOKED_AT // _LOOKED_AT):
+            wanted = most - len(found)
+            looked_at = _LOOKED_AT if states else min(_LOOKED_AT, wanted)
+            arguments = (name, bound, looked_at, wanted, *states)
+            next_us, some = await self._run(_DELIVERIES, self._any, arguments)
+            found += map(_delivery, some)
+            if len(found) >= most or float(next_us) < 0:
+                break
+            bound = _before(int(float(next_us)))
         return found
 
+    # -- once more ---------------------------------------------------------------------------------
+
     async def resend(self, event: str, watch: str) -> str | None:
-        """Queue a delivery of this event once more: its id.
+        """Queue a delivery of this event once more: its id. Raises BudgetSpent.
 
-        None: the event is not kept any more, or the watch is disabled.
+        None: the event is not kept any more, or the watch is not there or disabled.
         """
-        made = await self._run(_RESEND, (f"{self._tag}leases",), (event, watch, CAP))
-        return None if made is None else str(made.decode())
+        arguments = (event, watch, self._cap(), self._budget())
+        made = await self._run(_RESEND, self._any, arguments)
+        if made is None:
+            return None
+        if made[1]:
+            raise BudgetSpent
+        return str(made[0].decode())
 
-    async def _run(self, script: _Script, names: tuple[str, ...], arguments: Iterable[Any]) -> Any:
-        arguments = tuple(arguments)
+    async def replay(
+        self, integration: str, watch: str, from_us: int, to_us: int, most: int
+    ) -> Replayed | None:
+        """Queue deliveries of the kept events that this watch takes, the oldest first.
+
+        They go after the live ones of the watch. An event of which it has a delivery that is not
+        over is left out. Raises BudgetSpent where there is no room for any.
+
+        from_us, to_us: accepted from then, and before then
+        most:           deliveries
+        None:           the watch is not there or disabled
+        """
+        count, looked_at, bound = 0, 0, from_us
+        while True:
+            number = min(_REPLAYED, most - count)
+            arguments = (
+                *(integration, watch, bound, f"({to_us}", _REPLAYED, number),
+                *(self._cap(), self._budget()),
+            )
+            found = await self._run(_REPLAY, self._any, arguments)
+            if found is None:
+                return Replayed(count, False, bound) if count else None
+            queued, next_us, full = int(found[0]), int(found[1]), bool(found[2])
+            count, looked_at = count + queued, looked_at + _REPLAYED
+            if next_us < 0:
+                return Replayed(count, True, 0)
+            bound = next_us
+            if full and not count:
+                raise BudgetSpent
+            if full or count >= most or looked_at >= _MOST_REPLAY_LOOKED_AT:
+                return Replayed(count, False, next_us)
+
+    # -- what the shard has ------------------------------------------------------------------------
+
+    async def stats(self) -> ShardStats:
+        found = await self._run(_STATS, self._any, ())
+        waiting, in_flight, dead, finished, its_bytes, due_us, breakers, over_us = found
+        return ShardStats(
+            waiting=waiting,
+            in_flight=in_flight,
+            dead=dead,
+            finished=finished,
+            bytes=its_bytes,
+            oldest_due_s=due_us / 1_000_000,
+            breakers=breakers,
+            oldest_finished_s=over_us / 1_000_000 if over_us >= 0 else -1.0,
+        )
+
+    async def trim(self, most_bytes: int) -> int:
+        """Drop events that are over, some thousand at most; how many.
+
+        Those that were kept for long enough, and the oldest while the shard has more bytes.
+        """
+        dropped = 0
+        for _ in range(_TRIMS):
+            arguments = (self._keep_s(), most_bytes, _DROPPED)
+            some, more = await self._run(_TRIM, self._any, arguments)
+            dropped += some
+            if not more:
+                break
+        return dropped
+
+    # ----------------------------------------------------------------------------------------------
+
+    async def _ask(self, *command: Any) -> Any:
         async with translated():
-            try:
-                return await self._execute("EVALSHA", script.sha, len(names), *names, *arguments)
-            except NoScriptError:
-                return await self._execute("EVAL", script.text, len(names), *names, *arguments)
+            return await self._execute(*command)
+
+    async def _run(self, script: Script, names: tuple[str, ...], arguments: Iterable[Any]) -> Any:
+        return await script.run(self._execute, names, arguments)
+
+
+_EVENT_FIELDS: Final = ("integration", "type", "body", "at", "left")
+_FIELDS: Final = ("state", "reason", "at", "ended", "log")
+
+
+def _before(at_us: int) -> str:
+    return f"({at_us}" if at_us else "+inf"
+
+
+def _kept(found: list[bytes | None]) -> KeptEvent:
+    event, integration, kind, body, at, left = (value or b"" for value in found)
+    return KeptEvent(
+        id=event.decode("utf-8", "replace"),
+        integration=integration.decode("utf-8", "replace"),
+        type=kind.decode("utf-8", "replace"),
+        body=body,
+        at_us=int(at or 0),
+        left=int(left or 0),
+    )
+
+
+def _delivery(found: list[bytes | None]) -> Delivery:
+    its = ((value or b"").decode("utf-8", "replace") for value in found)
+    delivery, state, reason, at, ended, log = its
+    attempts = tuple(Attempt(*json.loads(line)) for line in log.splitlines())
+    return Delivery(delivery, state, reason, int(at or 0), int(ended or 0), attempts)

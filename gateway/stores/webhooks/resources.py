@@ -3,6 +3,7 @@
 gw:{keys}:hooks:integrations       hash: integration -> its record
 gw:{keys}:hooks:captures           hash: capture address -> integration
 gw:{keys}:hooks:mark               the mark of the webhook key
+gw:{keys}:hooks:noticed            hash: account -> its integration of the kind `gateway`
 gw:{hooks:N}:watches:INTEGRATION   hash: watch -> its record, which `queue` reads as well
 
 Records are untrusted input; `records` reads them.
@@ -15,15 +16,17 @@ from typing import Any, Final, cast
 
 from gateway.domain.ports import CorruptRecord
 from gateway.domain.webhooks.events import Integration
+from gateway.domain.webhooks.kinds.own import GATEWAY
 from gateway.domain.webhooks.watches import MOST_WATCHES, Health, State, Watch
-from gateway.stores.names import KEYS_TAG
-from gateway.stores.webhooks.queue import Execute, shard_of, tag_of
+from gateway.stores.names import KEYS_TAG, NOTICED
+from gateway.stores.redis.errors import translated
 from gateway.stores.webhooks.records import (
     read_integration,
     read_watch,
     write_integration,
     write_watch,
 )
+from gateway.stores.webhooks.scripts import Execute, Script, shard_of, tag_of
 
 INTEGRATIONS: Final = KEYS_TAG + "hooks:integrations"
 CAPTURES: Final = KEYS_TAG + "hooks:captures"
@@ -31,6 +34,21 @@ MARK: Final = KEYS_TAG + "hooks:mark"
 #: The most integrations; listing them reads them all.
 MOST_INTEGRATIONS: Final = 10_000
 
+# KEYS: the integrations, the accounts with one of the kind `gateway`; ARGV: id, record, the most,
+# the account of one of this kind
+_ADD_INTEGRATION: Final = """
+if redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[3])
+  or redis.call('HEXISTS', KEYS[1], ARGV[1]) == 1 then return 0 end
+if ARGV[4] and redis.call('HSETNX', KEYS[2], ARGV[4], ARGV[1]) == 0 then return 0 end
+return redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2])
+"""
+# KEYS: the same, and the capture addresses; ARGV: id, account, capture address
+_REMOVE_INTEGRATION: Final = """
+redis.call('HDEL', KEYS[1], ARGV[1])
+if redis.call('HGET', KEYS[2], ARGV[2]) == ARGV[1] then redis.call('HDEL', KEYS[2], ARGV[2]) end
+redis.call('HDEL', KEYS[3], ARGV[3])
+return 1
+"""
 # KEYS: the hash; ARGV: field, value, the most fields
 _ADD: Final = """
 if redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[3]) then return 0 end
@@ -42,29 +60,21 @@ if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 return 1
 """
-# KEYS: the watch's health, its queue, its turns; ARGV: the watch
-_RESUME: Final = """
-redis.call('HDEL', KEYS[1], 'status', 'why', 'failures', 'tried', 'since', 'proven', 'open',
-  'openings', 'ramp')
-if redis.call('EXISTS', KEYS[2]) == 1 then redis.call('ZADD', KEYS[3], 0, ARGV[1]) end
-return 1
-"""
-# KEYS: the watches' hash, the watch's health, its turns; ARGV: the watch.
-# What waits for it stays in its queue, and is cancelled when its turn comes.
-_REMOVE: Final = """
-if redis.call('HDEL', KEYS[1], ARGV[1]) == 0 then return 0 end
-redis.call('HDEL', KEYS[2], 'status', 'why', 'open', 'ramp')
-if redis.call('EXISTS', KEYS[3]) == 1 then redis.call('ZADD', KEYS[4], 0, ARGV[1]) end
-redis.call('ZREM', KEYS[5], ARGV[1])
-return 1
-"""
+_STATUS: Final = Script("status.lua")
 
 
 class Resources:
-    """Integrations and watches. execute: sends one command, as `Redis.execute_command` does"""
+    """Integrations and watches. Every method raises StoreDown.
+
+    execute: sends one command, as `Redis.execute_command` does
+    """
 
     def __init__(self, execute: Execute) -> None:
-        self._execute = execute
+        self._send = execute
+
+    async def _execute(self, *command: Any) -> Any:
+        async with translated():
+            return await self._send(*command)
 
     async def has_mark(self, mark: str) -> bool:
         """Is this the mark of the webhook key? The first one that asks decides."""
@@ -75,10 +85,14 @@ class Resources:
     # -- integrations ------------------------------------------------------------------------------
 
     async def add_integration(self, integration: Integration) -> bool:
-        """False: there are too many, or one has this id."""
-        added = await self._add(
-            INTEGRATIONS, integration.id, write_integration(integration), MOST_INTEGRATIONS
-        )
+        """False: there are too many, one has this id, or the account has its one of the kind
+        `gateway`.
+        """
+        arguments = [integration.id, write_integration(integration), MOST_INTEGRATIONS]
+        if integration.kind == GATEWAY.name:
+            arguments.append(integration.account)
+        names = INTEGRATIONS, NOTICED
+        added = bool(await self._execute("EVAL", _ADD_INTEGRATION, 2, *names, *arguments))
         if added and integration.capture:
             await self._execute("HSET", CAPTURES, integration.capture, integration.id)
         return added
@@ -115,8 +129,9 @@ class Resources:
         """With its watches."""
         for watch in await self.watches(integration.id):
             await self.remove_watch(watch)
-        await self._execute("HDEL", CAPTURES, integration.capture)
-        await self._execute("HDEL", INTEGRATIONS, integration.id)
+        names = INTEGRATIONS, NOTICED, CAPTURES
+        arguments = integration.id, integration.account, integration.capture
+        await self._execute("EVAL", _REMOVE_INTEGRATION, len(names), *names, *arguments)
 
     # -- watches -----------------------------------------------------------------------------------
 
@@ -142,28 +157,26 @@ class Resources:
 
     async def remove_watch(self, watch: Watch) -> None:
         """What waits for it is cancelled by the next claims."""
-        tag = tag_of(shard_of(watch.integration))
-        names = (
-            _watches(watch.integration),
-            *(f"{tag}{kind}:{watch.id}" for kind in ("health", "queue")),
-            *(f"{tag}turns:{kind}" for kind in ("other", "good")),
-        )
-        await self._execute("EVAL", _REMOVE, len(names), *names, watch.id)
+        await self._set_status(watch, "remove")
 
     async def pause(self, watch: Watch) -> None:
         """What arrives waits."""
-        tag = tag_of(shard_of(watch.integration))
-        await self._execute("HSET", f"{tag}health:{watch.id}", "status", "paused")
+        await self._set_status(watch, "pause")
 
     async def resume(self, watch: Watch) -> None:
         """Deliver what waits: it begins anew, also after it was disabled."""
-        tag = tag_of(shard_of(watch.integration))
-        names = (f"{tag}health:{watch.id}", f"{tag}queue:{watch.id}", f"{tag}turns:other")
-        await self._execute("EVAL", _RESUME, len(names), *names, watch.id)
+        await self._set_status(watch, "resume")
+
+    async def _set_status(self, watch: Watch, what: str) -> None:
+        await _STATUS.run(self._send, (_watches(watch.integration),), (watch.id, what))
 
     async def health(self, watch: Watch) -> Health:
         tag = tag_of(shard_of(watch.integration))
         found = _pairs(await self._execute("HGETALL", f"{tag}health:{watch.id}"))
+        waiting = [
+            int(await self._execute("ZCARD", f"{tag}{queue}:{watch.id}"))
+            for queue in ("queue", "replays")
+        ]
         status = found.get("status", b"").decode("ascii", "replace")
         failures = _number(found.get("failures"))
         state: State = "failing" if failures else "active"
@@ -173,7 +186,7 @@ class Resources:
             state=state,
             why=found.get("why", b"").decode("utf-8", "replace"),
             in_flight=_number(found.get("held")),
-            waiting=int(await self._execute("ZCARD", f"{tag}queue:{watch.id}")),
+            waiting=sum(waiting),
             failures=failures,
             last_success_us=_number(found.get("since")) if found.get("proven") == b"1" else 0,
             probe_us=_number(found.get("open")),

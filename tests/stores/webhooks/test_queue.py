@@ -11,6 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway.domain.webhooks.watches import Watch
 from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clients import redis_client
 from gateway.stores.webhooks.queue import (
@@ -23,14 +24,18 @@ from gateway.stores.webhooks.queue import (
     Claim,
     Claimed,
     DeliveryQueue,
+    Replayed,
     shard_of,
     tag_of,
 )
+from gateway.stores.webhooks.resources import Resources
 from tests.kit.redis_server import RedisServer
 
-TAG = tag_of(3)
+SHARD = shard_of("int")
+TAG = tag_of(SHARD)
 BODY = b'{"id":"evt"}'
 SECOND = 1_000_000
+LATER_US = 4_000_000_000 * SECOND
 
 
 def attempt(status: int = 200, ms: int = 5) -> Attempt:
@@ -40,9 +45,16 @@ def attempt(status: int = 200, ms: int = 5) -> Attempt:
 class Shard:
     """The queue of a shard, and a second look at what it keeps."""
 
-    def __init__(self, client: Any, budget: int = 1_000_000) -> None:
+    def __init__(self, client: Any, budget: int = 100_000_000, cap: int = CAP) -> None:
         self.client = client
-        self.queue = DeliveryQueue(client.execute_command, 3, budget)
+        self.budget = budget
+        self.cap = cap
+        self.keep_s = 86_400.0
+        self.queue = DeliveryQueue(
+            *(client.execute_command, SHARD),
+            *(lambda: self.budget, lambda: self.cap, lambda: self.keep_s),
+        )
+        self.resources = Resources(client.execute_command)
         self.claims = 0
 
     async def watch(self, name: str, *events: str, integration: str = "int") -> None:
@@ -183,7 +195,7 @@ async def test_a_failed_attempt(shard: Shard) -> None:
     kept = await shard.client.hgetall(f"{TAG}delivery:{delivery.id}")
     assert (kept[b"state"], kept[b"reason"], kept[b"attempts"]) == (b"dead", b"gone", b"2")
     assert [json.loads(line)[2] for line in kept[b"log"].split(b"\n")] == [500, 410]
-    assert await shard.client.zrange(f"{TAG}dead", 0, -1) == [delivery.id.encode()]
+    assert await shard.client.zrange(f"{TAG}dead:int", 0, -1) == [delivery.id.encode()]
     assert await shard.client.zrange(f"{TAG}finished", 0, -1) == [b"evt"]
 
 
@@ -298,7 +310,7 @@ async def test_a_watch_that_is_disabled(shard: Shard) -> None:
     for number in range(CAP + 2):
         await shard.accept(f"e{number}")
     taken = await shard.take()
-    await shard.queue.disable("w", "answered 410")
+    await shard.queue.disable("w", "int", "answered 410")
     cancelled = f"e{CAP + 1}:w:0"
     assert await shard.state(cancelled) == "cancelled"
     told = await shard.client.hget(f"{TAG}delivery:{cancelled}", "reason")
@@ -344,7 +356,10 @@ async def test_what_was_delivered(shard: Shard) -> None:
     assert await shard.queue.deliveries("w", 1) == [newest]
     assert await shard.queue.deliveries("w", before_us=newest.at_us) == [oldest]
     assert await shard.queue.delivery("none:w:0") is None
-    assert await shard.queue.event("one") == BODY
+    kept = await shard.queue.event("one")
+    assert kept is not None
+    assert (kept.id, kept.integration, kept.type, kept.body) == ("one", "int", "a.b", BODY)
+    assert (kept.at_us, kept.left) == (oldest.at_us, 1)
     assert await shard.queue.event("none") is None
 
 
@@ -362,8 +377,197 @@ async def test_one_more_time(shard: Shard) -> None:
     assert [each.state for each in await shard.queue.deliveries("w")] == ["delivered", "dead"]
     assert await shard.client.zrange(f"{TAG}finished", 0, -1) == [b"evt"]
     assert await shard.queue.resend("none", "w") is None
-    await shard.queue.disable("w", "so")
+    await shard.queue.disable("w", "int", "so")
     assert await shard.queue.resend("evt", "w") is None
+
+
+async def test_dead_letters(shard: Shard) -> None:
+    """Of an integration; what is sent again leaves the list, until that is given up as well."""
+    await shard.watch("w")
+    await shard.watch("w", integration="other")
+    for event in ("one", "two"):
+        await shard.accept(event)
+        (delivery,) = await shard.take()
+        await shard.queue.finish(delivery, "dead", attempt(500), reason="exhausted")
+    two, one = await shard.queue.dead("int")
+    assert (two.id, two.reason, one.id) == ("two:w:0", "exhausted", "one:w:0")
+    assert await shard.queue.dead("int", 1) == [two]
+    assert await shard.queue.dead("int", before_us=two.ended_us) == [one]
+    assert await shard.queue.dead("other") == []
+    await shard.queue.resend("two", "w")
+    assert await shard.queue.dead("int") == [one]
+    (again,) = await shard.take()
+    await shard.queue.finish(again, "dead", attempt(500), reason="exhausted")
+    assert [each.id for each in await shard.queue.dead("int")] == ["two:w:1", "one:w:0"]
+    assert (await shard.queue.stats()).dead == 2
+    assert [each.id for each in await shard.queue.deliveries_of("two")] == ["two:w:0", "two:w:1"]
+
+
+async def test_events(shard: Shard) -> None:
+    """Those of an integration, the newest first, in pages."""
+    await shard.accept("one")
+    await shard.accept("two", body=b"2")
+    await shard.queue.accept("other", "theirs", "a.b", BODY)
+    two, one = await shard.queue.events("int")
+    assert (two.id, two.body, two.left, one.id) == ("two", b"2", 0, "one")
+    assert await shard.queue.events("int", 1) == [two]
+    assert await shard.queue.events("int", before_us=two.at_us) == [one]
+    assert await shard.queue.event("two") == two
+
+
+async def test_large_events(shard: Shard) -> None:
+    """One reply has some of them only: a longer one would end the connection."""
+    await shard.watch("w")
+    body = b"x" * 1_000_000
+    for number in range(24):
+        await shard.accept(f"e{number}", body=body)
+    assert 4 <= len(await shard.queue.events("int")) < 8
+    shard.cap = 24
+    found = set()
+    while taken := await shard.take():
+        assert len(taken) < 8
+        found |= {each.id for each in taken}
+    assert len(found) == 24
+
+
+async def test_deliveries_by_state(shard: Shard) -> None:
+    """Also where few of many are in it."""
+    await shard.watch("w")
+    shard.cap = 1
+    await shard.accept("first")
+    (first,) = await shard.take()
+    await shard.queue.finish(first, "dead", attempt(500), reason="exhausted")
+    await shard.client.hdel(f"{TAG}health:w", "failures")
+    for number in range(1_100):
+        await shard.accept(f"e{number}")
+    (leased,) = await shard.take()
+    assert [each.id for each in await shard.queue.deliveries("w", states=["dead"])] == [first.id]
+    both = await shard.queue.deliveries("w", states=["dead", "leased"])
+    assert [each.id for each in both] == [leased.id, first.id]
+    assert len(await shard.queue.deliveries("w", 7, states=["queued"])) == 7
+    assert len(await shard.queue.deliveries("w", 2_000)) == 1_101
+
+
+async def test_a_replay(shard: Shard) -> None:
+    """What the watch takes of the range, except what it has waiting or in flight."""
+    for event in ("before", "in", "last"):
+        await shard.accept(event)
+    await shard.accept("other", "b.x")
+    await shard.watch("w")
+    await shard.accept("live")
+    kept = {each.id: each.at_us for each in await shard.queue.events("int")}
+    replayed = await shard.queue.replay("int", "w", kept["in"], LATER_US, 10)
+    assert replayed == Replayed(2, True, 0)
+    assert await shard.queue.replay("int", "w", kept["in"], LATER_US, 10) == Replayed(0, True, 0)
+    replayed = await shard.queue.replay("int", "w", 0, kept["in"], 10)
+    assert replayed == Replayed(1, True, 0)
+    taken = [each.id for each in await shard.take()]
+    assert taken == ["live:w:0", "in:w:1", "last:w:1", "before:w:1"]
+    assert await shard.queue.replay("int", "none", 0, LATER_US, 10) is None
+    await shard.queue.disable("w", "int", "so")
+    assert await shard.queue.replay("int", "w", 0, LATER_US, 10) is None
+
+
+async def test_a_replay_of_many(shard: Shard) -> None:
+    """It says where it stopped; the rest is another job. Each call of the script does a part."""
+    for number in range(1_200):
+        await shard.accept(f"e{number}")
+    await shard.watch("w")
+    first = await shard.queue.replay("int", "w", 0, LATER_US, 1_100)
+    assert first is not None
+    assert (first.count, first.complete) == (1_100, False)
+    rest = await shard.queue.replay("int", "w", first.next_us, LATER_US, 1_100)
+    assert rest == Replayed(100, True, 0)
+    listed = await shard.queue.deliveries("w", 2_000)
+    assert [each.event for each in listed] == [f"e{number}" for number in reversed(range(1_200))]
+    assert (await shard.queue.stats()).waiting == 1_200
+
+
+async def test_a_replay_without_room(shard: Shard) -> None:
+    """What fits is queued; a resend has to fit as well."""
+    for number in range(3):
+        await shard.accept(f"e{number}")
+    await shard.watch("w")
+    shard.budget = (await shard.queue.stats()).bytes + 900
+    replayed = await shard.queue.replay("int", "w", 0, LATER_US, 10)
+    assert replayed is not None
+    assert (replayed.count, replayed.complete) == (2, False)
+    with pytest.raises(BudgetSpent):
+        await shard.queue.replay("int", "w", replayed.next_us, LATER_US, 10)
+    with pytest.raises(BudgetSpent):
+        await shard.queue.resend("e2", "w")
+
+
+async def test_replayed_deliveries_go_last(shard: Shard) -> None:
+    """After the live ones of their watch, also after an attempt failed or a lease was lost.
+
+    Those of other watches wait for one visit of it at most.
+    """
+    for number in range(20):
+        await shard.accept(f"old{number}", "busy.x")
+    await shard.watch("busy", "busy.*")
+    await shard.watch("quiet", "quiet.*")
+    shard.cap = 100
+    await shard.queue.replay("int", "busy", 0, LATER_US, 10_000)
+    await shard.accept("q1", "quiet.x")
+    await shard.accept("q2", "quiet.x")
+    taken = await shard.take(VISIT + 2)
+    assert [each.id for each in taken[VISIT:]] == ["q1:quiet:0", "q2:quiet:0"]
+    await shard.fail(taken[0])
+    await shard.end_leases()
+    await shard.accept("live", "busy.x")
+    (first,) = await shard.take(1)
+    if first.id.startswith("q"):
+        (first,) = [each for each in await shard.take(3) if not each.id.startswith("q")][:1]
+    assert first.id == "live:busy:0"
+
+
+async def test_trim(shard: Shard) -> None:
+    """Expired events go, then the oldest; what waits never does."""
+    await shard.watch("w", "b.*")
+    await shard.accept("waits", "b.x")
+    for number in range(6):
+        await shard.accept(f"e{number}", body=b"x" * 1_000)
+    assert await shard.queue.trim(1_000_000) == 0
+    await shard.client.zadd(f"{TAG}finished", {"e3": 1})
+    assert await shard.queue.trim(1_000_000) == 1
+    assert await shard.queue.event("e3") is None
+    has = (await shard.queue.stats()).bytes
+    assert await shard.queue.trim(has - 2_000) == 2
+    assert [each.id for each in await shard.queue.events("int")] == ["e5", "e4", "e2", "waits"]
+    assert await shard.queue.trim(0) == 3
+    assert await shard.queue.trim(0) == 0
+    assert [each.id for each in await shard.queue.events("int")] == ["waits"]
+
+
+async def test_stats(shard: Shard) -> None:
+    """What may be sent now tells how late it is; what is held back does not."""
+    await shard.watch("w")
+    assert (await shard.queue.stats()).oldest_due_s == 0.0
+    await shard.accept("one")
+    await shard.client.zadd(f"{TAG}heads", {"w": (await _now_us(shard.client)) - 60 * SECOND})
+    assert (await shard.queue.stats()).oldest_due_s >= 60
+    await shard.resources.pause(watch_of("w"))
+    assert (await shard.queue.stats()).oldest_due_s == 0.0
+    await shard.resources.resume(watch_of("w"))
+    stats = await shard.queue.stats()
+    assert stats.oldest_due_s > 0.0
+    assert (stats.waiting, stats.in_flight, stats.oldest_finished_s) == (1, 0, -1.0)
+    await shard.take()
+    assert (await shard.queue.stats()).oldest_due_s == 0.0
+    await shard.end_leases()
+    assert (await shard.queue.stats()).oldest_due_s > 60, "no courier has taken what was lost"
+
+
+async def test_a_failure_after_a_watch_was_disabled(shard: Shard) -> None:
+    """It is not tried again: nothing would end it."""
+    await shard.watch("w")
+    await shard.accept("evt")
+    (delivery,) = await shard.take()
+    await shard.queue.disable("w", "int", "so")
+    await shard.fail(delivery, wait_s=9.0)
+    assert await shard.state(delivery.id) == "cancelled"
+    assert (await shard.queue.stats()).finished == 1
 
 
 async def test_the_budget(store_client: Any) -> None:
@@ -412,7 +616,7 @@ async def test_a_server_that_lost_the_scripts(shard: Shard) -> None:
 STEPS = st.sampled_from(
     [
         *("accept", "accept", "claim", "claim one", "deliver", "deliver", "fail", "kill"),
-        *("lose", "resume", "pause", "delete", "probe", "resend"),
+        *("lose", "resume", "pause", "delete", "probe", "resend", "replay", "disable", "trim"),
     ]
 )
 
@@ -427,7 +631,7 @@ async def test_nothing_is_lost(redis_server: RedisServer, steps: list[tuple[str,
     with redis_server.client() as wiped:
         wiped.flushall()
     async with redis_client(parse_url(redis_server.url)) as client:
-        shard = Shard(client)
+        shard = Shard(client, cap=3)
         held: list[Claimed] = []
         for watch in ("w0", "w1", "w2"):
             await shard.watch(watch, *(["a.*"] if watch != "w2" else ["a.c"]))
@@ -447,7 +651,14 @@ async def test_nothing_is_lost(redis_server: RedisServer, steps: list[tuple[str,
         states = Counter(await _states(shard))
         assert set(states) <= {"delivered", "dead", "cancelled"}
         events = {event.decode() for event in await client.zrange(f"{TAG}finished", 0, -1)}
-        assert events == {f"e{n}" for n, (step, _) in enumerate(steps) if step == "accept"}
+        accepted = {f"e{n}" for n, (step, _) in enumerate(steps) if step == "accept"}
+        # Those that were dropped were over.
+        assert events <= accepted
+        assert "trim" in {step for step, _ in steps} or events == accepted
+        await shard.queue.trim(0)
+        left = {name.decode() async for name in client.scan_iter(f"{TAG}*")}
+        kinds = {name.removeprefix(TAG).split(":")[0] for name in left}
+        assert kinds <= {"watches", "seen", "health", "counts", "bytes"}, "nothing else is left"
 
 
 async def _take_step(shard: Shard, step: str, which: int, held: list[Claimed], event: str) -> None:
@@ -463,14 +674,18 @@ async def _take_step(shard: Shard, step: str, which: int, held: list[Claimed], e
         await shard.end_leases()
     elif step == "probe":
         await _work_again(shard, watch)
-    elif step in ("pause", "resume"):
-        name = f"{TAG}health:{watch}"
-        if step == "pause":
-            await shard.client.hset(name, "status", "paused")
-        else:
-            await _work_again(shard, watch)
+    elif step == "replay":
+        await shard.queue.replay("int", watch, 0, LATER_US, 1 + which)
+    elif step == "trim":
+        await shard.queue.trim(700 * which)
+    elif step == "disable":
+        await shard.queue.disable(watch, "int", "so")
+    elif step == "pause":
+        await shard.resources.pause(watch_of(watch))
+    elif step == "resume":
+        await shard.resources.resume(watch_of(watch))
     elif step == "delete":
-        await shard.client.hdel(f"{TAG}watches:int", watch)
+        await shard.resources.remove_watch(watch_of(watch))
     elif delivery is not None and step == "deliver":
         await shard.deliver(delivery)
     elif delivery is not None and step == "fail":
@@ -484,13 +699,10 @@ _ENDS = ("deliver", "fail", "kill")
 
 async def _work_again(shard: Shard, watch: str) -> None:
     """Nothing holds the watch back, and all that waits is due."""
-    await shard.client.hdel(f"{TAG}health:{watch}", "status", "open", "ramp")
-    queue = f"{TAG}queue:{watch}"
-    for delivery in await shard.client.zrange(queue, 0, -1):
-        await shard.client.zadd(queue, {delivery: 1})
-    if await shard.client.exists(queue):
-        await shard.client.zadd(f"{TAG}turns:other", {watch: 1})
-        await shard.client.zrem(f"{TAG}turns:good", watch)
+    for queue in (f"{TAG}queue:{watch}", f"{TAG}replays:{watch}"):
+        for delivery in await shard.client.zrange(queue, 0, -1):
+            await shard.client.zadd(queue, {delivery: 1})
+    await shard.resources.resume(watch_of(watch))
 
 
 async def _states(shard: Shard) -> list[str]:
@@ -505,20 +717,74 @@ async def _is_consistent(shard: Shard) -> None:
     client = shard.client
     leased = {each.decode() for each in await client.zrange(f"{TAG}leases", 0, -1)}
     waiting: set[str] = set()
+    heads: dict[str, float] = {}
+    breakers: set[str] = set()
     for watch in ("w0", "w1", "w2"):
-        queued = {each.decode() for each in await client.zrange(f"{TAG}queue:{watch}", 0, -1)}
-        waiting |= queued
+        queued: dict[str, float] = {}
+        for queue in ("queue", "replays"):
+            found = await client.zrange(f"{TAG}{queue}:{watch}", 0, -1, withscores=True)
+            assert not queued.keys() & {each.decode() for each, _ in found}
+            queued |= {each.decode(): due for each, due in found}
+        waiting |= queued.keys()
         mine = {each for each in leased if f":{watch}:" in each}
-        assert int((await shard.health(watch)).get("held", 0)) == len(mine)
+        health = await shard.health(watch)
+        assert int(health.get("held", 0)) == len(mine)
         turns = [await client.zscore(f"{TAG}turns:{kind}", watch) for kind in ("good", "other")]
-        assert turns.count(None) >= 1, "a watch has one turn at most"
+        head = await client.zscore(f"{TAG}heads", watch)
+        assert turns.count(None) == (2 if head is None else 1)
+        if "open" in health and health.get("status") != "disabled":
+            breakers.add(watch)
+        if queued and "status" not in health and _has_room(shard, health):
+            heads[watch] = max(min(queued.values()), float(health.get("open", 0)))
+        assert head == heads.get(watch)
     assert not leased & waiting
     left: Counter[str] = Counter(each.split(":")[0] for each in leased | waiting)
+    sizes, finished, events = 0, 0, set()
     async for name in client.scan_iter(f"{TAG}event:*"):
         event = name.decode().removeprefix(f"{TAG}event:")
         assert int(await client.hget(name, "left")) == left[event]
+        sizes += int(await client.hget(name, "size"))
+        finished += not left[event]
+        events.add(event)
+    assert {each.id for each in await shard.queue.events("int", 100)} == events
+    dead: set[str] = set()
+    states: dict[str, dict[int, str]] = {}
     async for name in client.scan_iter(f"{TAG}delivery:*"):
         delivery = name.decode().removeprefix(f"{TAG}delivery:")
         state = (await client.hget(name, "state")).decode()
         assert (delivery in leased) == (state == "leased")
         assert (delivery in waiting) == (state in ("queued", "waiting"))
+        pair, _, number = delivery.rpartition(":")
+        states.setdefault(pair, {})[int(number)] = state
+    # What was sent to a watch again is no dead letter, whatever becomes of that.
+    for pair, its in states.items():
+        if its[max(its)] == "dead":
+            dead.add(f"{pair}:{max(its)}")
+    assert {each.id for each in await shard.queue.dead("int", 100)} == dead
+    before = await _now_us(client)
+    stats = await shard.queue.stats()
+    after = await _now_us(client)
+    assert (stats.waiting, stats.in_flight) == (len(waiting), len(leased))
+    assert (stats.dead, stats.finished, stats.bytes) == (len(dead), finished, sizes)
+    assert stats.breakers == len(breakers)
+    dues = [*heads.values()]
+    dues += [ends for _, ends in await client.zrange(f"{TAG}leases", 0, 0, withscores=True)]
+    first = min(dues, default=after)
+    assert max(0, before - first) <= stats.oldest_due_s * SECOND + 1
+    assert stats.oldest_due_s * SECOND <= max(0, after - first) + 1
+
+
+async def _now_us(client: Any) -> int:
+    seconds, microseconds = await client.time()
+    return int(seconds) * SECOND + int(microseconds)
+
+
+def _has_room(shard: Shard, health: dict[str, str]) -> bool:
+    held = int(health.get("held", 0))
+    if "open" in health:
+        return held == 0
+    return held < min(shard.cap, int(health.get("ramp", shard.cap)))
+
+
+def watch_of(name: str) -> Watch:
+    return Watch(name, "int", "https://x", ("a.*",), 1)

@@ -88,7 +88,7 @@ async def test_a_watch_that_is_removed(resources: Resources, store_client: Any) 
     """What waits for it is cancelled by the next claim, also if it was paused."""
     await resources.add_watch(WATCH)
     await store_client.hset(f"{TAG}health:w1", mapping={"status": "paused", "open": 9e15})
-    queue = DeliveryQueue(store_client.execute_command, shard_of("int_1"), 1_000_000)
+    queue = DeliveryQueue(store_client.execute_command, shard_of("int_1"), lambda: 1_000_000)
     await queue.accept("int_1", "evt", "a.b", b"{}")
     await resources.remove_watch(WATCH)
     assert (await queue.claim("token", 9, 9)).deliveries == ()
@@ -98,14 +98,14 @@ async def test_a_watch_that_is_removed(resources: Resources, store_client: Any) 
 async def test_pause_and_resume(resources: Resources, store_client: Any) -> None:
     """What arrives meanwhile waits, and is delivered then; a disabled one begins anew."""
     await resources.add_watch(WATCH)
-    queue = DeliveryQueue(store_client.execute_command, shard_of("int_1"), 1_000_000)
+    queue = DeliveryQueue(store_client.execute_command, shard_of("int_1"), lambda: 1_000_000)
     await resources.pause(WATCH)
     assert (await resources.health(WATCH)).state == "paused"
     await queue.accept("int_1", "evt", "a.b", b"{}")
     assert (await queue.claim("one", 9, 9)).deliveries == ()
     await resources.resume(WATCH)
     assert len((await queue.claim("two", 9, 9)).deliveries) == 1
-    await queue.disable("w1", "so")
+    await queue.disable("w1", "int_1", "so")
     await resources.resume(WATCH)
     found = await resources.health(WATCH)
     assert (found.state, found.why) == ("active", "")

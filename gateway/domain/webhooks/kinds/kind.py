@@ -43,12 +43,14 @@ class Kind:
     delivery_id: (header, payload) how the provider names this webhook, so that one that is sent
                  again is the same event; "": it does not
     normalize:   (header, payload)
+    captures:    it has a capture address and a provider's secret; False: nobody sends it anything
     """
 
     name: str
     verify: Verify
     delivery_id: Callable[[Header, Any], str]
     normalize: Callable[[Header, Any], Captured]
+    captures: bool = True
 
 
 def by_mac(*header_names: str, prefix: str = "") -> Verify:

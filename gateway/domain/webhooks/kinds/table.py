@@ -1,4 +1,4 @@
-"""All kinds of providers, by name. A new one is a module here and a line below."""
+"""All kinds of integrations, by name. A new one is a module here and a line below."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from gateway.domain.webhooks.kinds.harbor import HARBOR
 from gateway.domain.webhooks.kinds.jira import JIRA
 from gateway.domain.webhooks.kinds.kind import Kind
 from gateway.domain.webhooks.kinds.linear import LINEAR
+from gateway.domain.webhooks.kinds.own import GATEWAY, OPERATOR
 from gateway.domain.webhooks.kinds.pagerduty import PAGERDUTY
 from gateway.domain.webhooks.kinds.zendesk import ZENDESK
 
@@ -25,6 +26,7 @@ KINDS: Final[Mapping[str, Kind]] = MappingProxyType(
         for kind in (
             *(GITHUB, GITLAB, BITBUCKET, GITEA, AZURE_DEVOPS),
             *(JIRA, LINEAR, ZENDESK, PAGERDUTY, HARBOR, GENERIC),
+            *(GATEWAY, OPERATOR),
         )
     }
 )

@@ -13,68 +13,41 @@ local OVERHEAD = 600
 local seen = shard .. 'seen:' .. event
 if redis.call('EXISTS', seen) == 1 then return {'same', 0} end
 
-local function takes(patterns)
-  for _, pattern in ipairs(patterns) do
-    if pattern == kind then return true end
-    if string.sub(pattern, -2) == '.*'
-      and string.sub(kind, 1, #pattern - 1) == string.sub(pattern, 1, -2) then return true end
-  end
-  return false
-end
-
 local watches = {}
 local found = redis.call('HGETALL', KEYS[1])
 for i = 1, #found, 2 do
-  local read, watch = pcall(cjson.decode, found[i + 1])
-  if read and type(watch) == 'table' and type(watch.events) == 'table' and takes(watch.events)
-    and redis.call('HGET', shard .. 'health:' .. found[i], 'status') ~= 'disabled' then
-    watches[#watches + 1] = found[i]
-  end
+  local patterns = patterns_of(found[i], found[i + 1])
+  if patterns and takes(patterns, kind) then watches[#watches + 1] = found[i] end
 end
 
 local size = #body + OVERHEAD + EACH * #watches
 local bytes = tonumber(redis.call('GET', shard .. 'bytes')) or 0
 
-local function drop(old)
-  local its = tonumber(redis.call('HGET', shard .. 'event:' .. old, 'size')) or 0
-  for _, id in ipairs(redis.call('SMEMBERS', shard .. 'deliveries:' .. old)) do
-    local _, watch = of_delivery(id)
-    redis.call('UNLINK', shard .. 'delivery:' .. id)
-    redis.call('ZREM', shard .. 'dead', id)
-    if watch then redis.call('ZREM', shard .. 'recent:' .. watch, id) end
-  end
-  redis.call('UNLINK', shard .. 'event:' .. old, shard .. 'deliveries:' .. old)
-  redis.call('ZREM', shard .. 'finished', old)
-  bytes = bytes - its
-end
-
 -- The oldest that is over goes first, a few in each step; what still waits never goes.
-local expired = string.format('%.0f', now - tonumber(ARGV[8]) * 1000000)
+local expired = text(now - tonumber(ARGV[8]) * 1000000)
 for _, old in ipairs(redis.call('ZRANGEBYSCORE', shard .. 'finished', '-inf', expired,
-    'LIMIT', 0, 20)) do drop(old) end
+    'LIMIT', 0, 20)) do bytes = bytes - drop(old) end
 if bytes + size > budget then
   for _, old in ipairs(redis.call('ZRANGE', shard .. 'finished', 0, 99)) do
     if bytes + size <= budget then break end
-    drop(old)
+    bytes = bytes - drop(old)
   end
 end
-if bytes + size > budget then
-  redis.call('SET', shard .. 'bytes', string.format('%.0f', math.max(0, bytes)))
-  return {'full', 0}
-end
-redis.call('SET', shard .. 'bytes', string.format('%.0f', math.max(0, bytes) + size))
+if bytes + size > budget then return {'full', 0} end
+redis.call('INCRBY', shard .. 'bytes', size)
 
-local at = string.format('%.0f', now)
+local at = text(now)
 redis.call('SET', seen, '', 'EX', ARGV[7])
 redis.call('HSET', KEYS[2], 'integration', integration, 'type', kind, 'body', body, 'at', at,
   'size', size, 'left', #watches)
+redis.call('ZADD', shard .. 'events:' .. integration, at, event)
 if #watches == 0 then redis.call('ZADD', shard .. 'finished', at, event) end
 for _, watch in ipairs(watches) do
   local id = event .. ':' .. watch .. ':0'
   redis.call('HSET', shard .. 'delivery:' .. id, 'state', 'queued', 'attempts', 0, 'at', at)
   redis.call('SADD', shard .. 'deliveries:' .. event, id)
   redis.call('ZADD', shard .. 'recent:' .. watch, at, id)
-  redis.call('ZADD', shard .. 'queue:' .. watch, at, id)
+  enqueue(id, watch, now, false)
   set_turn(watch, cap)
 end
 if #watches > 0 then redis.call('PUBLISH', shard .. 'due', #watches) end

@@ -10,10 +10,10 @@
 local token, most, others = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local lease, cap, visit = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local leases = shard .. 'leases'
-local claimed, lost = {}, 0
+local claimed, lost, bytes = {}, 0, 0
 
 -- What a courier has not finished in time waits again, at once.
-for _, id in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', string.format('%.0f', now),
+for _, id in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', text(now),
     'LIMIT', 0, 100)) do
   local _, watch = of_delivery(id)
   redis.call('ZREM', leases, id)
@@ -22,7 +22,7 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', string.format('%
     redis.call('HDEL', shard .. 'delivery:' .. id, 'token')
     redis.call('HSET', shard .. 'delivery:' .. id, 'state', 'queued')
     redis.call('HINCRBY', shard .. 'health:' .. watch, 'held', -1)
-    redis.call('ZADD', shard .. 'queue:' .. watch, string.format('%.0f', now), id)
+    enqueue(id, watch, now, redis.call('HGET', shard .. 'delivery:' .. id, 'replay'))
     set_turn(watch, cap)
   end
 end
@@ -32,12 +32,11 @@ local function cancel(id, event)
   settle(event)
 end
 
-local function take(watch, number, health)
-  local queue = shard .. 'queue:' .. watch
-  local count = 0
-  for _, id in ipairs(redis.call('ZRANGEBYSCORE', queue, '-inf', string.format('%.0f', now),
-      'LIMIT', 0, number)) do
-    redis.call('ZREM', queue, id)
+local function take_from(queue, watch, number, health)
+  local taken, removed = 0, 0
+  for _, id in ipairs(redis.call('ZRANGEBYSCORE', queue, '-inf', text(now), 'LIMIT', 0, number)) do
+    if bytes >= MOST_REPLY then break end
+    removed = removed + redis.call('ZREM', queue, id)
     local event = of_delivery(id)
     local its = redis.call('HMGET', shard .. 'event:' .. event, 'integration', 'body')
     local made = redis.call('HMGET', shard .. 'delivery:' .. id, 'attempts', 'at')
@@ -45,29 +44,37 @@ local function take(watch, number, health)
       local record = redis.call('HGET', shard .. 'watches:' .. its[1], watch)
       if record then
         redis.call('HSET', shard .. 'delivery:' .. id, 'state', 'leased', 'token', token)
-        redis.call('ZADD', leases, string.format('%.0f', now + lease), id)
+        redis.call('ZADD', leases, text(now + lease), id)
         redis.call('HINCRBY', shard .. 'health:' .. watch, 'held', 1)
         claimed[#claimed + 1] = {id, record, its[1], its[2], made[1], made[2],
           is_good(health) and 1 or 0, tonumber(health.openings) or 0}
-        count = count + 1
+        taken, bytes = taken + 1, bytes + #its[2] + #record
       else
         cancel(id, event)
       end
     end
   end
-  return count
+  count('waiting', -removed)
+  return taken
+end
+
+-- Replayed deliveries are taken only where nothing live is due.
+local function take(watch, number, health)
+  local live = take_from(shard .. 'queue:' .. watch, watch, number, health)
+  if live == number then return live end
+  return live + take_from(shard .. 'replays:' .. watch, watch, number - live, health)
 end
 
 -- Watches in the order of their turn; each gets a few, and then goes behind the others.
 local function visit_all(turns, number)
   local left = number
-  while left > 0 do
-    local due = redis.call('ZRANGEBYSCORE', turns, '-inf', string.format('%.0f', now),
+  while left > 0 and bytes < MOST_REPLY do
+    local due = redis.call('ZRANGEBYSCORE', turns, '-inf', text(now),
       'LIMIT', 0, left)
     if #due == 0 then break end
     local before = left
     for _, watch in ipairs(due) do
-      if left == 0 then break end
+      if left == 0 or bytes >= MOST_REPLY then break end
       redis.call('ZREM', turns, watch)
       local health = health_of(watch)
       left = left - take(watch, math.min(left, visit, room(health, cap)), health)

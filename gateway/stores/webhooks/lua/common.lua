@@ -9,6 +9,13 @@ local now = clock[1] * 1000000 + clock[2]
 -- The bytes of a delivery, for the budget.
 local EACH = 400
 
+-- The deliveries in one reply to a claim, and the events in a list: a longer reply ends the connection.
+local MOST_REPLY = 4 * 1024 * 1024
+
+local function text(number)
+  return string.format('%.0f', number)
+end
+
 local function of_delivery(id)
   return string.match(id, '^([^:]+):([^:]+):')
 end
@@ -28,42 +35,125 @@ end
 
 -- How many deliveries of a watch may begin now; with an open breaker one, once its probe is due.
 local function room(health, cap)
+  if health.status then return 0 end
   local held = tonumber(health.held) or 0
   local open = tonumber(health.open)
   if open then return (held == 0 and open <= now) and 1 or 0 end
   return math.max(0, math.min(cap, tonumber(health.ramp) or cap) - held)
 end
 
+-- `waiting` and `dead` have no set of their own that could be counted.
+local function count(name, by)
+  if by ~= 0 then redis.call('HINCRBY', shard .. 'counts', name, by) end
+end
+
+local function enqueue(id, watch, at, is_replay)
+  local queue = shard .. (is_replay and 'replays:' or 'queue:') .. watch
+  count('waiting', redis.call('ZADD', queue, text(at), id))
+end
+
+-- When the first delivery of a watch is due, live or replayed.
+local function first_due(watch)
+  local live = redis.call('ZRANGE', shard .. 'queue:' .. watch, 0, 0, 'WITHSCORES')
+  local replay = redis.call('ZRANGE', shard .. 'replays:' .. watch, 0, 0, 'WITHSCORES')
+  if live[2] and replay[2] then return math.min(tonumber(live[2]), tonumber(replay[2])) end
+  return tonumber(live[2] or replay[2])
+end
+
 -- When a watch is looked at next: when its first delivery is due, but never before its breaker lets
 -- a probe through. Not at all if nothing waits, or if it has no room: what finishes calls this again.
 local function set_turn(watch, cap)
-  local good, other = shard .. 'turns:good', shard .. 'turns:other'
+  local good, other, heads = shard .. 'turns:good', shard .. 'turns:other', shard .. 'heads'
   local health = health_of(watch)
-  local first = redis.call('ZRANGE', shard .. 'queue:' .. watch, 0, 0, 'WITHSCORES')
-  local waits = first[2] and not health.status
+  local first = not health.status and first_due(watch)
   local open = tonumber(health.open)
-  if not waits or (room(health, cap) == 0 and not (open and (tonumber(health.held) or 0) == 0)) then
+  if not first or (room(health, cap) == 0 and not (open and (tonumber(health.held) or 0) == 0)) then
     redis.call('ZREM', good, watch)
     redis.call('ZREM', other, watch)
+    redis.call('ZREM', heads, watch)
     return
   end
-  local at = math.max(tonumber(first[2]), open or 0)
+  local at = math.max(first, open or 0)
+  redis.call('ZADD', heads, text(at), watch)
   -- One that is due now goes behind all others that are.
   if at < now then at = now end
   local into, from = good, other
   if not is_good(health) then into, from = other, good end
   redis.call('ZREM', from, watch)
-  redis.call('ZADD', into, string.format('%.0f', at), watch)
+  redis.call('ZADD', into, text(at), watch)
 end
 
 -- One delivery of an event is over. Events without any left may be dropped when room is needed.
 local function settle(event)
   if redis.call('HINCRBY', shard .. 'event:' .. event, 'left', -1) <= 0 then
-    redis.call('ZADD', shard .. 'finished', string.format('%.0f', now), event)
+    redis.call('ZADD', shard .. 'finished', text(now), event)
   end
+end
+
+-- Counts bytes of an event in the budget.
+local function grow(event, by)
+  redis.call('HINCRBY', shard .. 'event:' .. event, 'size', by)
+  redis.call('INCRBY', shard .. 'bytes', by)
+end
+
+-- Forgets an event and its deliveries. Returns its bytes, and how many deliveries it had.
+local function drop(event)
+  local its = redis.call('HMGET', shard .. 'event:' .. event, 'integration', 'size')
+  local integration, size = its[1] or '', tonumber(its[2]) or 0
+  local deliveries = redis.call('SMEMBERS', shard .. 'deliveries:' .. event)
+  for _, id in ipairs(deliveries) do
+    local _, watch = of_delivery(id)
+    redis.call('UNLINK', shard .. 'delivery:' .. id)
+    count('dead', -redis.call('ZREM', shard .. 'dead:' .. integration, id))
+    if watch then redis.call('ZREM', shard .. 'recent:' .. watch, id) end
+  end
+  redis.call('UNLINK', shard .. 'event:' .. event, shard .. 'deliveries:' .. event)
+  redis.call('ZREM', shard .. 'finished', event)
+  redis.call('ZREM', shard .. 'events:' .. integration, event)
+  redis.call('DECRBY', shard .. 'bytes', size)
+  return size, #deliveries
+end
+
+local function takes(patterns, kind)
+  for _, pattern in ipairs(patterns) do
+    if pattern == kind then return true end
+    if string.sub(pattern, -2) == '.*'
+      and string.sub(kind, 1, #pattern - 1) == string.sub(pattern, 1, -2) then return true end
+  end
+  return false
+end
+
+-- The patterns of a watch that gets events; nothing: it cannot be read, or is disabled.
+local function patterns_of(watch, record)
+  local read, its = pcall(cjson.decode, record)
+  if read and type(its) == 'table' and type(its.events) == 'table'
+    and redis.call('HGET', shard .. 'health:' .. watch, 'status') ~= 'disabled' then
+    return its.events
+  end
+end
+
+-- Queues a delivery of an event once more. What was given up of it is no dead letter any more.
+local function deliver_again(integration, event, watch, at, is_replay)
+  local name = shard .. 'event:' .. event
+  for _, old in ipairs(redis.call('SMEMBERS', shard .. 'deliveries:' .. event)) do
+    local _, its = of_delivery(old)
+    if its == watch then
+      count('dead', -redis.call('ZREM', shard .. 'dead:' .. integration, old))
+    end
+  end
+  local id = event .. ':' .. watch .. ':' .. redis.call('HINCRBY', name, 'resent', 1)
+  redis.call('HSET', shard .. 'delivery:' .. id, 'state', 'queued', 'attempts', 0, 'at', text(at))
+  if is_replay then redis.call('HSET', shard .. 'delivery:' .. id, 'replay', 1) end
+  redis.call('SADD', shard .. 'deliveries:' .. event, id)
+  redis.call('ZADD', shard .. 'recent:' .. watch, text(at), id)
+  enqueue(id, watch, at, is_replay)
+  redis.call('HINCRBY', name, 'left', 1)
+  grow(event, EACH)
+  redis.call('ZREM', shard .. 'finished', event)
+  return id
 end
 
 local function set_state(id, state, reason)
   redis.call('HSET', shard .. 'delivery:' .. id, 'state', state, 'reason', reason,
-    'ended', string.format('%.0f', now))
+    'ended', text(now))
 end

@@ -10,15 +10,16 @@
 local token, id, result, reason = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local ms, cap = tonumber(ARGV[7]), tonumber(ARGV[10])
 local delivery = shard .. 'delivery:' .. id
-if redis.call('HGET', delivery, 'token') ~= token then return false end
+local its = redis.call('HMGET', delivery, 'token', 'replay', 'log')
+if its[1] ~= token then return false end
 
 local event, watch = of_delivery(id)
 local name = shard .. 'health:' .. watch
 redis.call('HDEL', delivery, 'token')
 redis.call('ZREM', shard .. 'leases', id)
 redis.call('HINCRBY', delivery, 'attempts', 1)
-local log = redis.call('HGET', delivery, 'log')
-redis.call('HSET', delivery, 'log', log and log .. '\n' .. ARGV[6] or ARGV[6])
+redis.call('HSET', delivery, 'log', its[3] and its[3] .. '\n' .. ARGV[6] or ARGV[6])
+grow(event, #ARGV[6])
 
 local health = health_of(watch)
 local held = math.max(0, (tonumber(health.held) or 0) - 1)
@@ -29,28 +30,33 @@ if result == 'delivered' then
   -- After a breaker was open: 1, 2, 4, 8 at once.
   local ramp = tonumber(health.ramp)
   redis.call('HSET', name, 'proven', 1, 'failures', 0, 'tried', 0,
-    'since', string.format('%.0f', now))
+    'since', text(now))
   redis.call('HDEL', name, 'open', 'openings', 'ramp')
+  redis.call('ZREM', shard .. 'breakers', watch)
   if ramp and ramp * 2 < cap then redis.call('HSET', name, 'ramp', ramp * 2) end
   set_state(id, 'delivered', '')
   settle(event)
 else
   local failures = redis.call('HINCRBY', name, 'failures', 1)
   redis.call('HINCRBY', name, 'tried', 1)
-  redis.call('HSETNX', name, 'since', string.format('%.0f', now))
+  redis.call('HSETNX', name, 'since', text(now))
   -- What was in flight when the breaker opened is no probe.
   local open = tonumber(health.open)
   if failures >= tonumber(ARGV[8]) and (not open or open <= now) then
-    redis.call('HSET', name, 'open', string.format('%.0f', now + tonumber(ARGV[9])), 'ramp', 1)
+    redis.call('HSET', name, 'open', text(now + tonumber(ARGV[9])), 'ramp', 1)
     redis.call('HINCRBY', name, 'openings', 1)
+    if health.status ~= 'disabled' then redis.call('ZADD', shard .. 'breakers', 0, watch) end
   end
-  if result == 'waiting' then
+  if result == 'waiting' and health.status == 'disabled' then
+    set_state(id, 'cancelled', 'the watch was disabled: ' .. (health.why or ''))
+    settle(event)
+  elseif result == 'waiting' then
     redis.call('HSET', delivery, 'state', 'waiting')
-    redis.call('ZADD', shard .. 'queue:' .. watch,
-      string.format('%.0f', now + tonumber(ARGV[5])), id)
+    enqueue(id, watch, now + tonumber(ARGV[5]), its[2])
   else
     set_state(id, 'dead', reason)
-    redis.call('ZADD', shard .. 'dead', string.format('%.0f', now), id)
+    local integration = redis.call('HGET', shard .. 'event:' .. event, 'integration') or ''
+    count('dead', redis.call('ZADD', shard .. 'dead:' .. integration, text(now), id))
     settle(event)
   end
 end

@@ -7,7 +7,7 @@ local gone = {}
 for number = 2, #ARGV, 2 do
   local token, id = ARGV[number], ARGV[number + 1]
   if redis.call('HGET', shard .. 'delivery:' .. id, 'token') == token then
-    redis.call('ZADD', shard .. 'leases', string.format('%.0f', now + tonumber(ARGV[1])), id)
+    redis.call('ZADD', shard .. 'leases', text(now + tonumber(ARGV[1])), id)
   else
     gone[#gone + 1] = id
   end

@@ -1,24 +1,17 @@
 -- Queues a delivery of an event once more, beside those that were made before.
 --
--- KEYS: any name in the shard; ARGV: event, watch, the most of a watch in flight
--- Returns the new delivery; nothing if the event is not kept any more, or the watch is disabled.
+-- KEYS: any name in the shard; ARGV: event, watch, the most of a watch in flight, the budget in bytes
+-- Returns {delivery}, {'', 1} if there is no room; nothing if the event is not kept any more, or
+-- the watch is not there or disabled.
 
 local event, watch = ARGV[1], ARGV[2]
-local name = shard .. 'event:' .. event
-local size = tonumber(redis.call('HGET', name, 'size'))
-if not size or redis.call('HGET', shard .. 'health:' .. watch, 'status') == 'disabled' then
-  return false
+local integration = redis.call('HGET', shard .. 'event:' .. event, 'integration')
+local record = integration and redis.call('HGET', shard .. 'watches:' .. integration, watch)
+if not record or not patterns_of(watch, record) then return false end
+if (tonumber(redis.call('GET', shard .. 'bytes')) or 0) + EACH > tonumber(ARGV[4]) then
+  return {'', 1}
 end
-local id = event .. ':' .. watch .. ':' .. redis.call('HINCRBY', name, 'resent', 1)
-local at = string.format('%.0f', now)
-redis.call('HSET', shard .. 'delivery:' .. id, 'state', 'queued', 'attempts', 0, 'at', at)
-redis.call('SADD', shard .. 'deliveries:' .. event, id)
-redis.call('ZADD', shard .. 'recent:' .. watch, at, id)
-redis.call('ZADD', shard .. 'queue:' .. watch, at, id)
-redis.call('HINCRBY', name, 'left', 1)
-redis.call('HSET', name, 'size', size + EACH)
-redis.call('INCRBY', shard .. 'bytes', EACH)
-redis.call('ZREM', shard .. 'finished', event)
+local id = deliver_again(integration, event, watch, now, false)
 set_turn(watch, tonumber(ARGV[3]))
 redis.call('PUBLISH', shard .. 'due', 1)
-return id
+return {id, 0}

@@ -1,0 +1,49 @@
+-- Queues deliveries of kept events that a watch takes, unless it has one waiting or in flight.
+--
+-- KEYS: any name in the shard
+-- ARGV: integration, watch, accepted from and before in us as bounds of a range, how many events to
+--       look at, how many deliveries to queue, the most of a watch in flight, the budget in bytes
+-- Returns the deliveries queued, the time from which events were not looked at or -1, and 1 if there
+-- was no room; nothing if the watch is not there or disabled.
+
+local integration, watch = ARGV[1], ARGV[2]
+local number, most, budget = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[8])
+local record = redis.call('HGET', shard .. 'watches:' .. integration, watch)
+local patterns = record and patterns_of(watch, record)
+if not patterns then return false end
+
+local function has_one(event)
+  for _, id in ipairs(redis.call('SMEMBERS', shard .. 'deliveries:' .. event)) do
+    local _, its = of_delivery(id)
+    if its == watch then
+      local state = redis.call('HGET', shard .. 'delivery:' .. id, 'state')
+      if state == 'queued' or state == 'waiting' or state == 'leased' then return true end
+    end
+  end
+  return false
+end
+
+local bytes = tonumber(redis.call('GET', shard .. 'bytes')) or 0
+local queued, next_us, full = 0, -1, 0
+local found = redis.call('ZRANGEBYSCORE', shard .. 'events:' .. integration, ARGV[3], ARGV[4],
+  'WITHSCORES', 'LIMIT', 0, number + 1)
+for i = 1, #found, 2 do
+  local event = found[i]
+  local kind = redis.call('HGET', shard .. 'event:' .. event, 'type')
+  local wanted = kind and takes(patterns, kind) and not has_one(event)
+  if wanted and bytes + EACH > budget then full = 1 end
+  if i > 2 * number or full == 1 or (wanted and queued == most) then
+    next_us = tonumber(found[i + 1])
+    break
+  end
+  if wanted then
+    -- A microsecond apart, so that lists of deliveries have them in order.
+    deliver_again(integration, event, watch, now + queued, true)
+    queued, bytes = queued + 1, bytes + EACH
+  end
+end
+if queued > 0 then
+  set_turn(watch, tonumber(ARGV[7]))
+  redis.call('PUBLISH', shard .. 'due', queued)
+end
+return {queued, text(next_us), full}

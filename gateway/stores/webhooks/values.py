@@ -1,0 +1,152 @@
+"""What the queues of deliveries take and give."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+class BudgetSpent(Exception):
+    """There is no room for an event until others are over."""
+
+
+@dataclass(frozen=True, slots=True)
+class Claimed:
+    """A delivery that a courier has to make.
+
+    id:       EVENT:WATCH:NUMBER
+    token:    of the claim: a lease that ended may be claimed again by the same courier
+    watch:    the watch's record, as it was written
+    body:     the event, as it was accepted
+    attempts: made before
+    at_us:    when it was accepted
+    is_good:  its watch's last attempt succeeded, and it answers quickly
+    openings: of its watch's breaker since the last success
+    """
+
+    id: str
+    token: str
+    watch: bytes
+    integration: str
+    body: bytes
+    attempts: int
+    at_us: int
+    is_good: bool
+    openings: int
+
+
+@dataclass(frozen=True, slots=True)
+class Claim:
+    """What a courier got. wait_s: until something else is due; None: nothing waits
+
+    lost: leases of couriers that did not renew them
+    """
+
+    deliveries: tuple[Claimed, ...]
+    wait_s: float | None
+    lost: int
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What an attempt means for its watch.
+
+    failed:   attempts since its last success
+    silent_s: how long that is ago; without one, its first failure
+    """
+
+    failed: int
+    silent_s: float
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One attempt of a delivery, as it is kept.
+
+    at_us:  when it began; ms: how long it took
+    status: of the answer; 0: there was none
+    found:  the first characters of the answer, or why there was none
+    """
+
+    at_us: int
+    ms: int
+    status: int
+    found: str
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """A delivery, as it is shown.
+
+    state:    queued, leased, waiting, delivered, dead or cancelled
+    reason:   why it is dead or cancelled
+    at_us:    when it was made; ended_us: 0: it is not over
+    """
+
+    id: str
+    state: str
+    reason: str
+    at_us: int
+    ended_us: int
+    attempts: tuple[Attempt, ...]
+
+    @property
+    def event(self) -> str:
+        return self.id.partition(":")[0]
+
+    @property
+    def watch(self) -> str:
+        return self.id.split(":")[1]
+
+
+@dataclass(frozen=True, slots=True)
+class KeptEvent:
+    """An event that was accepted.
+
+    body:  as it is delivered
+    at_us: when it was accepted
+    left:  its deliveries that are not over
+    """
+
+    id: str
+    integration: str
+    type: str
+    body: bytes
+    at_us: int
+    left: int
+
+
+@dataclass(frozen=True, slots=True)
+class Replayed:
+    """What a replay has queued.
+
+    complete: all events of the range were looked at
+    next_us:  else, the time from which they were not; 0: they all were
+    """
+
+    count: int
+    complete: bool
+    next_us: int
+
+
+@dataclass(frozen=True, slots=True)
+class ShardStats:
+    """What a shard has.
+
+    waiting:      deliveries that wait, due or not
+    finished:     events of which nothing waits
+    bytes:        of its events and deliveries, as the budget counts them
+    oldest_due_s: how long the first delivery that may be sent waits for it. Those of a watch do not
+                  count while it is paused or disabled, has its breaker open, or has the most in
+                  flight. A lease that ended counts from its end
+    breakers:     watches whose last attempts failed, so that one attempt at a time is made
+    oldest_finished_s: how long its first finished event is over; -1: there is none
+    """
+
+    waiting: int
+    in_flight: int
+    dead: int
+    finished: int
+    bytes: int
+    oldest_due_s: float
+    breakers: int
+    oldest_finished_s: float
