@@ -6,6 +6,7 @@
 {{- include "gateway.checkPolicies" . -}}
 {{- include "gateway.checkMonitors" . -}}
 {{- include "gateway.checkSecrets" . -}}
+{{- include "gateway.checkWebhooks" . -}}
 {{- end -}}
 
 {{- define "gateway.checkStore" -}}
@@ -67,18 +68,8 @@
 {{- fail "autoscaling.cpuUtilization: it is a percentage of resources.requests.cpu, which is not set. Set it, or cpuUtilization: 0." -}}
 {{- end -}}
 {{- end -}}
-{{- $budget := .Values.podDisruptionBudget -}}
-{{- if and $budget.enabled (include "gateway.isMany" .) -}}
-{{- if and (eq (toString $budget.minAvailable) "") (eq (toString $budget.maxUnavailable) "") -}}
-{{- fail "podDisruptionBudget: set minAvailable or maxUnavailable." -}}
-{{- end -}}
-{{- $least := $scaling.enabled | ternary $scaling.minReplicas .Values.replicas -}}
-{{- if or (and (regexMatch "^[0-9]+$" (toString $budget.minAvailable)) (ge (int $budget.minAvailable) (int $least))) (eq (toString $budget.minAvailable) "100%") -}}
-{{- fail "podDisruptionBudget.minAvailable: no pod could ever be evicted, and no node drained. Set less than the number of pods." -}}
-{{- end -}}
-{{- if and (eq (toString $budget.minAvailable) "") (has (toString $budget.maxUnavailable) (list "0" "0%")) -}}
-{{- fail "podDisruptionBudget.maxUnavailable: with 0 no pod could ever be evicted, and no node drained. Set 1 or more." -}}
-{{- end -}}
+{{- if include "gateway.isMany" . -}}
+{{- include "gateway.checkBudget" (list "podDisruptionBudget" .Values.podDisruptionBudget ($scaling.enabled | ternary $scaling.minReplicas .Values.replicas)) -}}
 {{- end -}}
 {{- if le (int .Values.terminationGracePeriodSeconds) (int .Values.preStopSeconds) -}}
 {{- fail "terminationGracePeriodSeconds: the pod would be killed before the end of preStopSeconds. Set more." -}}
@@ -87,6 +78,23 @@
 {{- fail "admin.port: clients use this port (listen.port). Set another." -}}
 {{- end -}}
 {{- include "gateway.checkRedirect" . -}}
+{{- end -}}
+
+{{/* A disruption budget: called with (list "its value" budget "the least number of pods"). */}}
+{{- define "gateway.checkBudget" -}}
+{{- $name := index . 0 -}}
+{{- $budget := index . 1 -}}
+{{- if $budget.enabled -}}
+{{- if and (eq (toString $budget.minAvailable) "") (eq (toString $budget.maxUnavailable) "") -}}
+{{- fail (printf "%s: set minAvailable or maxUnavailable." $name) -}}
+{{- end -}}
+{{- if or (and (regexMatch "^[0-9]+$" (toString $budget.minAvailable)) (ge (int $budget.minAvailable) (int (last .)))) (eq (toString $budget.minAvailable) "100%") -}}
+{{- fail (printf "%s.minAvailable: no pod could ever be evicted, and no node drained. Set less than the number of pods." $name) -}}
+{{- end -}}
+{{- if and (eq (toString $budget.minAvailable) "") (has (toString $budget.maxUnavailable) (list "0" "0%")) -}}
+{{- fail (printf "%s.maxUnavailable: with 0 no pod could ever be evicted, and no node drained. Set 1 or more." $name) -}}
+{{- end -}}
+{{- end -}}
 {{- end -}}
 
 {{- define "gateway.checkRedirect" -}}
@@ -141,14 +149,56 @@
 {{- end -}}
 
 {{- define "gateway.checkSecrets" -}}
-{{- range .Values.extraEnv -}}
-{{- if and .value (has .name (list "GATEWAY_ADMIN_TOKEN" "GATEWAY_STORE_PASSWORD" "GATEWAY_SENTINEL_PASSWORD")) -}}
-{{- fail (printf "extraEnv: %s is there in clear text. Put it into a secret, and set admin.existingSecret or externalRedis.existingSecret to its name." .name) -}}
+{{- range concat .Values.extraEnv .Values.webhooks.deployment.extraEnv -}}
+{{- if and .value (has .name (list "GATEWAY_ADMIN_TOKEN" "GATEWAY_STORE_PASSWORD" "GATEWAY_SENTINEL_PASSWORD" "GATEWAY_WEBHOOK_KEY")) -}}
+{{- fail (printf "extraEnv: %s is there in clear text. Put it into a secret, and set admin.existingSecret, externalRedis.existingSecret or webhooks.existingSecret to its name." .name) -}}
 {{- end -}}
 {{- end -}}
-{{- range .Values.extraArgs -}}
+{{- range concat .Values.extraArgs .Values.webhooks.deployment.extraArgs -}}
 {{- if regexMatch "://[^@/]*:[^@/]*@" . -}}
 {{- fail "extraArgs: there is a password in a URL, which others could read. Put it into a secret." -}}
 {{- end -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gateway.checkWebhooks" -}}
+{{- $webhooks := .Values.webhooks -}}
+{{- if and $webhooks.key $webhooks.existingSecret -}}
+{{- fail "webhooks.key: there is webhooks.existingSecret as well. Remove one of them." -}}
+{{- end -}}
+{{- if and $webhooks.key (lt (len $webhooks.key) 32) -}}
+{{- fail (printf "webhooks.key: it has %d characters; expected 32 or more, for example from: openssl rand -base64 32." (len $webhooks.key)) -}}
+{{- end -}}
+{{- if $webhooks.deployment.enabled -}}
+{{- include "gateway.checkCouriers" . -}}
+{{- end -}}
+{{- end -}}
+
+{{- define "gateway.checkCouriers" -}}
+{{- $couriers := .Values.webhooks.deployment -}}
+{{- if include "gateway.storeIsLocal" . -}}
+{{- fail "webhooks.deployment.enabled: couriers in pods of their own need a Redis that they share with the gateway. Set externalRedis.url or redis.enabled, or leave the couriers in the gateway's pods." -}}
+{{- end -}}
+{{- if eq (int $couriers.port) (int .Values.admin.port) -}}
+{{- fail "webhooks.deployment.port: the admin listener uses this port (admin.port). Set another." -}}
+{{- end -}}
+{{- if eq (int $couriers.port) (int .Values.admin.service.port) -}}
+{{- fail "webhooks.deployment.port: the service has this port for the admin listener (admin.service.port). Set another." -}}
+{{- end -}}
+{{- if le (int $couriers.terminationGracePeriodSeconds) (int .Values.preStopSeconds) -}}
+{{- fail "webhooks.deployment.terminationGracePeriodSeconds: the pod would be killed before the end of preStopSeconds. Set more." -}}
+{{- end -}}
+{{- $scaling := $couriers.autoscaling -}}
+{{- if $scaling.enabled -}}
+{{- if gt (int $scaling.minReplicas) (int $scaling.maxReplicas) -}}
+{{- fail "webhooks.deployment.autoscaling.minReplicas: it is more than maxReplicas." -}}
+{{- end -}}
+{{- if not (or $scaling.queueDepth $scaling.metrics) -}}
+{{- fail "webhooks.deployment.autoscaling: there is no metric to scale by. Set queueDepth or metrics." -}}
+{{- end -}}
+{{- end -}}
+{{- $least := $scaling.enabled | ternary $scaling.minReplicas $couriers.replicas -}}
+{{- if include "gateway.areManyCouriers" . -}}
+{{- include "gateway.checkBudget" (list "webhooks.deployment.podDisruptionBudget" $couriers.podDisruptionBudget $least) -}}
 {{- end -}}
 {{- end -}}

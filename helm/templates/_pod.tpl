@@ -92,16 +92,29 @@
 {{- end }}
 {{- end -}}
 
-{{/* Passwords and tokens as files, which no other process's environment shows. */}}
+{{/*
+Passwords, tokens and keys as files, which no other process's environment shows: called with
+(list $ "component"). Couriers need no admin token.
+*/}}
 {{- define "gateway.secretVolume" -}}
+{{- $component := last . -}}
+{{- with first . -}}
 - name: secrets
   projected:
     defaultMode: 0440
     sources:
+      {{- if eq $component "gateway" }}
       - secret:
           name: {{ .Values.admin.existingSecret | default (printf "%s-admin" (include "gateway.fullname" .)) }}
           items:
             - {key: {{ empty .Values.admin.existingSecret | ternary "token" .Values.admin.secretKey | quote }}, path: admin-token}
+      {{- end }}
+      {{- if include "gateway.hasWebhooks" . }}
+      - secret:
+          name: {{ .Values.webhooks.existingSecret | default (include "gateway.webhookSecret" .) }}
+          items:
+            - {key: {{ empty .Values.webhooks.existingSecret | ternary "webhook-key" .Values.webhooks.secretKey | quote }}, path: webhook-key}
+      {{- end }}
       {{- $secret := include "gateway.storeSecret" . }}
       {{- with include "gateway.storePasswordKey" . }}
       - secret:
@@ -131,6 +144,7 @@
             - {key: tls.key, path: store.key}
       {{- end }}
 {{- end -}}
+{{- end -}}
 
 {{/*
 Settings as variables, not arguments: so `kubectl exec … gateway keys create` means the same store
@@ -144,10 +158,40 @@ as the gateway that runs there.
 - {name: GATEWAY_ADMIN_TOKEN_FILE, value: /run/secrets/gateway/admin-token}
 - {name: GATEWAY_DATA, value: /data/gateway}
 - {name: GATEWAY_WORKERS, value: {{ int .Values.workers | quote }}}
+- {name: GATEWAY_COURIERS, value: {{ include "gateway.couriersInPod" . | quote }}}
+{{- if .Values.webhooks.deployment.enabled }}
+- {name: GATEWAY_COURIER_URL, value: {{ include "gateway.courierUrl" . | quote }}}
+{{- end }}
 - {name: GATEWAY_ACCESS_LOG, value: {{ .Values.logs.access | ternary "-" "off" | quote }}}
 - {name: GATEWAY_LOG_LEVEL, value: {{ .Values.logs.level }}}
 {{- with .Values.listen.httpPort }}
 - {name: GATEWAY_LISTEN_HTTP, value: {{ include "gateway.address" (list $.Values.listen.host .) | quote }}}
+{{- end }}
+{{ include "gateway.storeEnv" . }}
+{{- with .Values.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* The variables of the couriers' pods. */}}
+{{- define "gateway.courierEnv" -}}
+{{- $couriers := .Values.webhooks.deployment -}}
+- {name: GATEWAY_POLICIES, value: /etc/gateway/policies}
+- {name: GATEWAY_LISTEN, value: {{ include "gateway.address" (list .Values.listen.host $couriers.port) | quote }}}
+- {name: GATEWAY_ADMIN, value: {{ include "gateway.address" (list .Values.listen.host .Values.admin.port) | quote }}}
+- {name: GATEWAY_DATA, value: /data/gateway}
+- {name: GATEWAY_COURIERS, value: {{ int $couriers.couriers | quote }}}
+- {name: GATEWAY_LOG_LEVEL, value: {{ .Values.logs.level }}}
+{{ include "gateway.storeEnv" . }}
+{{- with $couriers.extraEnv }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* The store, and the secrets that all on it share. */}}
+{{- define "gateway.storeEnv" -}}
+{{- if include "gateway.hasWebhooks" . -}}
+- {name: GATEWAY_WEBHOOK_KEY_FILE, value: /run/secrets/gateway/webhook-key}
 {{- end }}
 {{- $external := .Values.externalRedis }}
 {{- if include "gateway.storeUrl" . }}
@@ -170,9 +214,6 @@ as the gateway that runs there.
 - {name: GATEWAY_STORE_CERTIFICATE, value: /run/secrets/gateway/store.crt}
 - {name: GATEWAY_STORE_CERTIFICATE_KEY, value: /run/secrets/gateway/store.key}
 {{- end }}
-{{- with .Values.extraEnv }}
-{{ toYaml . }}
-{{- end }}
 {{- end -}}
 
 {{/* A probe of the admin listener: called with (list $ path settings). */}}
@@ -186,6 +227,45 @@ httpGet:
 {{- with last . }}
 {{ toYaml . }}
 {{- end }}
+{{- end -}}
+
+{{/* Annotations of pods: called with (list $ their own). Inline secrets are read at the start only. */}}
+{{- define "gateway.podAnnotations" -}}
+{{- $root := first . -}}
+{{- $found := dict -}}
+{{- with $root.Values.externalRedis.password -}}
+{{- $_ := set $found "checksum/store" (sha256sum .) -}}
+{{- end -}}
+{{- with $root.Values.webhooks.key -}}
+{{- $_ := set $found "checksum/webhooks" (sha256sum .) -}}
+{{- end -}}
+{{- with merge (deepCopy (last .)) $found -}}
+{{ toYaml . }}
+{{- end -}}
+{{- end -}}
+
+{{/* The pause before SIGTERM, in which the cluster stops sending requests. */}}
+{{- define "gateway.lifecycle" -}}
+{{- if .Values.lifecycle -}}
+lifecycle:
+  {{- toYaml .Values.lifecycle | nindent 2 }}
+{{- else if .Values.preStopSeconds -}}
+lifecycle:
+  preStop:
+    exec:
+      command: [sleep, {{ int .Values.preStopSeconds | quote }}]
+{{- end -}}
+{{- end -}}
+
+{{/* Spread of the pods of a component: called with (list $ "component"). */}}
+{{- define "gateway.spread" -}}
+{{- $own := dict "labelSelector" (dict "matchLabels" (include "gateway.selector" . | fromYaml)) "matchLabelKeys" (list "pod-template-hash") -}}
+{{- with (first .).Values.topologySpreadConstraints -}}
+topologySpreadConstraints:
+  {{- range . }}
+  - {{ toYaml (hasKey . "labelSelector" | ternary . (merge (deepCopy .) $own)) | nindent 4 | trim }}
+  {{- end }}
+{{- end -}}
 {{- end -}}
 
 {{/* Scheduling of pods, and their DNS. */}}

@@ -25,7 +25,7 @@
 {{- if and .Values.autoscaling.enabled .Values.autoscaling.requestsPerSecond (not (.Capabilities.APIVersions.Has "custom.metrics.k8s.io/v1beta1")) -}}
 {{- $found = append $found (printf "No adapter in the cluster provides the metric %s: install one, or autoscaling ignores the metric." .Values.autoscaling.requestsMetric) -}}
 {{- end -}}
-{{- $found = concat $found (include "gateway.policyWarnings" . | fromYamlArray) -}}
+{{- $found = concat $found (include "gateway.policyWarnings" . | fromYamlArray) (include "gateway.webhookWarnings" . | fromYamlArray) -}}
 {{- $needed := add 53 (mul 40 (int .Values.workers)) -}}
 {{- $limit := dig "limits" "memory" "" .Values.resources | toString -}}
 {{- if and (regexMatch "^[0-9]+Mi$" $limit) (lt (int (trimSuffix "Mi" $limit)) (int (add $needed 32))) -}}
@@ -63,6 +63,28 @@
 {{- if and (regexMatch "^[0-9]+s$" $drain) (lt (int .Values.terminationGracePeriodSeconds) (int (add (int (trimSuffix "s" $drain)) (int .Values.preStopSeconds) 5))) -}}
 {{- $found = append $found (printf "terminationGracePeriodSeconds: %d is less than preStopSeconds, timeouts.drain (%s) and 5 more: requests in progress may be cut off." (int .Values.terminationGracePeriodSeconds) $drain) -}}
 {{- end -}}
+{{- end -}}
+{{- toYaml $found -}}
+{{- end -}}
+
+{{/* Warnings about webhooks and their couriers. */}}
+{{- define "gateway.webhookWarnings" -}}
+{{- $found := list -}}
+{{- $couriers := .Values.webhooks.deployment -}}
+{{- if and .Values.webhooks.key (include "gateway.hasWebhooks" .) -}}
+{{- $found = append $found "webhooks.key is stored with the release, which others may read. Put it into a secret, and set webhooks.existingSecret to its name." -}}
+{{- end -}}
+{{- if and .Values.networkPolicy.enabled .Values.networkPolicy.egress.enabled (ne (include "gateway.couriersInPod" .) "0") -}}
+{{- $found = append $found "networkPolicy.egress: the couriers in the gateway's pods reach only the receivers of webhooks that networkPolicy.egress.rules allows. Add a rule for them, set webhooks.deployment.enabled, or webhooks.couriers: 0." -}}
+{{- end -}}
+{{- if and $couriers.enabled $couriers.autoscaling.enabled $couriers.autoscaling.queueDepth (not (.Capabilities.APIVersions.Has "external.metrics.k8s.io/v1beta1")) -}}
+{{- $found = append $found (printf "No adapter in the cluster provides the external metric %s: install one, or webhooks.deployment.autoscaling ignores the metric." $couriers.autoscaling.queueMetric) -}}
+{{- end -}}
+{{- if and $couriers.enabled (lt (int $couriers.terminationGracePeriodSeconds) (int (add 16 .Values.preStopSeconds 5))) -}}
+{{- $found = append $found (printf "webhooks.deployment.terminationGracePeriodSeconds: %d is less than preStopSeconds, 16 for attempts and 5 more: deliveries in progress may be made twice." (int $couriers.terminationGracePeriodSeconds)) -}}
+{{- end -}}
+{{- if and $couriers.enabled $couriers.networkPolicy.enabled (or .Values.serviceMonitor.enabled .Values.podMonitor.enabled) (not .Values.networkPolicy.admins) (not .Values.networkPolicy.enabled) -}}
+{{- $found = append $found "networkPolicy.admins is empty: a Prometheus in another namespace cannot scrape the couriers, which have a network policy of their own (webhooks.deployment.networkPolicy)." -}}
 {{- end -}}
 {{- toYaml $found -}}
 {{- end -}}

@@ -126,7 +126,14 @@ def containers(pod: Object) -> list[Object]:
 
 
 def deployment(objects: list[Object]) -> Object:
-    return one(objects, "Deployment")
+    """The gateway's."""
+    return one([entry for entry in objects if component(entry) == "gateway"], "Deployment")
+
+
+def component(entry: Object) -> str:
+    """Of the release, to which an object belongs."""
+    labels: dict[str, str] = entry["metadata"].get("labels", {})
+    return labels.get("app.kubernetes.io/component", "")
 
 
 def gateway(objects: list[Object]) -> Object:

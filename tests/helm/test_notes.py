@@ -77,6 +77,23 @@ WARNED: list[tuple[dict[str, Any], str]] = [
         {"policies": {"existingConfigMap": "a"}, "tls": {"existingSecret": "b"}},
         "the policies in your ConfigMap need tls",
     ),
+    ({"webhooks": {"key": "a" * 32}}, "webhooks.key is stored with the release"),
+    (
+        {"networkPolicy": {"enabled": True, "egress": {"enabled": True}}},
+        "networkPolicy.egress: the couriers in the gateway's pods reach only",
+    ),
+    (
+        {"webhooks": {"deployment": {"enabled": True, "autoscaling": {"enabled": True}}}},
+        "No adapter in the cluster provides the external metric gateway_webhook_queue_depth",
+    ),
+    (
+        {"webhooks": {"deployment": {"enabled": True, "terminationGracePeriodSeconds": 25}}},
+        "deliveries in progress may be made twice",
+    ),
+    (
+        {"webhooks": {"deployment": {"enabled": True}}, "serviceMonitor": {"enabled": True}},
+        "a Prometheus in another namespace cannot scrape the couriers",
+    ),
 ]
 #: Changes of these values that cause no warning.
 NOT_WARNED: list[dict[str, Any]] = [
@@ -87,6 +104,12 @@ NOT_WARNED: list[dict[str, Any]] = [
     {"workers": 4},
     {"policies": {"existingConfigMap": "a"}},
     {"externalRedis": {"url": "rediss://redis:6379/0", "existingSecret": "x"}},
+    {"webhooks": {"deployment": {"enabled": True}}},
+    {"webhooks": {"couriers": 0, "key": "a" * 32}},
+    {
+        "webhooks": {"deployment": {"enabled": True}},
+        "networkPolicy": {"enabled": True, "egress": {"enabled": True}},
+    },
 ]
 
 

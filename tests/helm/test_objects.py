@@ -12,6 +12,7 @@ import yaml
 from tests.helm.chart import (
     VARIANTS,
     Object,
+    component,
     containers,
     deployment,
     gateway,
@@ -150,11 +151,22 @@ def test_ports_that_are_named_exist(latest: int, name: str) -> None:
             assert set(named) <= reached(of_pods, wanted)
         if entry["kind"] == "PodMonitor":
             for endpoint in spec["podMetricsEndpoints"]:
-                assert endpoint["port"] in reached(of_pods, spec["selector"]["matchLabels"])
+                for labels in wanted_labels(spec["selector"]):
+                    assert endpoint["port"] in reached(of_pods, labels)
     for where, _, pod in pods(objects):
         for container in containers(pod):
             for port in probe_ports(container):
                 assert port in port_names(pod), where
+
+
+def wanted_labels(selector: Object) -> list[Object]:
+    """The labels that a selector wants; of an expression, each value on its own."""
+    wanted = selector["matchLabels"]
+    expressions = selector.get("matchExpressions", [])
+    assert all(each["operator"] == "In" for each in expressions)
+    return [
+        {**wanted, each["key"]: value} for each in expressions for value in each["values"]
+    ] or [wanted]
 
 
 def port_names(pod: Object) -> set[str]:
@@ -286,18 +298,19 @@ def test_no_port_redirects_by_default(latest: int, name: str) -> None:
 @every_variant
 def test_budget_and_autoscaling_agree_with_the_pods(latest: int, name: str) -> None:
     """Replicas are set unless an autoscaler sets them; a budget needs more than one pod."""
-    objects = variant(latest, name)
-    kinds = {entry["kind"]: entry for entry in objects}
-    spec = deployment(objects)["spec"]
-    if scaler := kinds.get("HorizontalPodAutoscaler"):
-        assert "replicas" not in spec
-        assert scaler["spec"]["scaleTargetRef"]["name"] == deployment(objects)["metadata"]["name"]
-        assert scaler["spec"]["metrics"]
-        least = scaler["spec"]["minReplicas"]
-    else:
-        least = spec["replicas"]
-    if "PodDisruptionBudget" in kinds:
-        assert least > 1
+    for owner in (entry for entry in variant(latest, name) if entry["kind"] == "Deployment"):
+        own = [each for each in variant(latest, name) if component(each) == component(owner)]
+        kinds = {entry["kind"]: entry for entry in own}
+        spec = owner["spec"]
+        if scaler := kinds.get("HorizontalPodAutoscaler"):
+            assert "replicas" not in spec
+            assert scaler["spec"]["scaleTargetRef"]["name"] == owner["metadata"]["name"]
+            assert scaler["spec"]["metrics"]
+            least = scaler["spec"]["minReplicas"]
+        else:
+            least = spec["replicas"]
+        if "PodDisruptionBudget" in kinds:
+            assert least > 1
 
 
 @every_variant
@@ -309,7 +322,7 @@ def test_no_secret_is_outside_secrets(latest: int, name: str) -> None:
     for where, _, pod in pods(objects):
         for container in containers(pod):
             for entry in container.get("env", []):
-                if "PASSWORD" in entry["name"] or "TOKEN" in entry["name"]:
+                if any(word in entry["name"] for word in ("PASSWORD", "TOKEN", "WEBHOOK_KEY")):
                     assert entry["name"].endswith(NO_SECRETS), where
 
 
@@ -421,7 +434,12 @@ def test_names_stay_short(latest: int) -> None:
 
     The pods' label adds a hash of eleven characters to a StatefulSet's name.
     """
-    values = {"fullnameOverride": "a" * 80, "redis": {"enabled": True}, "policies": {"check": True}}
+    values = {
+        "fullnameOverride": "a" * 80,
+        "redis": {"enabled": True},
+        "policies": {"check": True},
+        "webhooks": {"deployment": {"enabled": True}},
+    }
     for entry in render(latest, values):
         longest = 52 if entry["kind"] == "StatefulSet" else 63
         assert len(entry["metadata"]["name"]) <= longest

@@ -32,7 +32,7 @@ def test_every_panel_is_drawn() -> None:
         assert f">{escape(panel['title'])}</text>" in text
     assert "No data" not in text
     assert "a&lt;b&gt;&amp;c" in text
-    assert len(text) < 200_000
+    assert len(text) < 250_000
 
 
 def test_missing_data_is_shown() -> None:

@@ -16,6 +16,13 @@ SCALED = {
     "autoscaling": {"enabled": True},
 }
 
+
+
+def apart(**deployment: object) -> dict[str, Any]:
+    """Couriers in pods of their own."""
+    return {**TWO, "webhooks": {"deployment": {"enabled": True, **deployment}}}
+
+
 #: Impossible values -> text of the refusal.
 IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"replicas": 2}, "replicas: pods without a shared"),
@@ -126,6 +133,50 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
         "extraEnv: GATEWAY_ADMIN_TOKEN is there in clear text",
     ),
     ({"extraArgs": ["--store=redis://u:p@r"]}, "extraArgs: there is a password in a URL"),
+    (
+        {"extraEnv": [{"name": "GATEWAY_WEBHOOK_KEY", "value": "x"}]},
+        "extraEnv: GATEWAY_WEBHOOK_KEY is there in clear text",
+    ),
+    ({"webhooks": {"key": "a" * 32, "existingSecret": "b"}}, "webhooks.key: there is webhooks"),
+    ({"webhooks": {"key": "short"}}, "webhooks.key: it has 5 characters; expected 32 or more"),
+    (
+        {"webhooks": {"deployment": {"enabled": True}}},
+        "webhooks.deployment.enabled: couriers in pods of their own need a Redis",
+    ),
+    (
+        {"externalRedis": {"url": "memory://"}, "webhooks": {"deployment": {"enabled": True}}},
+        "webhooks.deployment.enabled: couriers in pods of their own need a Redis",
+    ),
+    (apart(port=9901), "webhooks.deployment.port: the admin listener uses this port"),
+    (
+        {**apart(port=9000), "admin": {"service": {"port": 9000}}},
+        "webhooks.deployment.port: the service has this port",
+    ),
+    (
+        apart(terminationGracePeriodSeconds=5),
+        "webhooks.deployment.terminationGracePeriodSeconds: the pod would be killed",
+    ),
+    (
+        apart(autoscaling={"enabled": True, "minReplicas": 11}),
+        "webhooks.deployment.autoscaling.minReplicas: it is more",
+    ),
+    (
+        apart(autoscaling={"enabled": True, "queueDepth": 0}),
+        "webhooks.deployment.autoscaling: there is no metric",
+    ),
+    (
+        apart(replicas=2, podDisruptionBudget={"minAvailable": 2}),
+        "webhooks.deployment.podDisruptionBudget.minAvailable: no pod could ever be evicted",
+    ),
+    (
+        apart(replicas=2, podDisruptionBudget={"maxUnavailable": 0}),
+        "webhooks.deployment.podDisruptionBudget.maxUnavailable: with 0",
+    ),
+    (apart(extraArgs=["--store=redis://u:p@r"]), "extraArgs: there is a password in a URL"),
+    (
+        apart(extraEnv=[{"name": "GATEWAY_STORE_PASSWORD", "value": "x"}]),
+        "extraEnv: GATEWAY_STORE_PASSWORD is there in clear text",
+    ),
 ]
 
 #: Values that the schema does not have -> their place in the error.
@@ -162,6 +213,10 @@ MISSPELLED: list[tuple[dict[str, Any], str]] = [
     ({"extraArgs": "--log-level=debug"}, "extraArgs"),
     ({"extraEnv": {"TZ": "UTC"}}, "extraEnv"),
     ({"tolerations": {}}, "tolerations"),
+    ({"webhooks": {"couriers": 65}}, "couriers"),
+    (apart(replicas=0), "replicas"),
+    (apart(networkPolicy={"ports": ["https"]}), "ports"),
+    (apart(workers=2), "workers"),
 ]
 
 
@@ -186,6 +241,13 @@ def test_the_password_of_a_url_is_not_repeated(latest: int) -> None:
     """A refusal ends up in logs of pipelines: it does not quote the URL."""
     with pytest.raises(Refused) as refused:
         render(latest, {"externalRedis": {"url": "redis://gateway:hunter2@redis:6379/0"}})
+    assert "hunter2" not in str(refused.value)
+
+
+def test_the_webhook_key_is_not_repeated(latest: int) -> None:
+    """One that is too short, either: it may be the beginning of the right one."""
+    with pytest.raises(Refused) as refused:
+        render(latest, {"webhooks": {"key": "hunter2"}})
     assert "hunter2" not in str(refused.value)
 
 

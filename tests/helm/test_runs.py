@@ -24,7 +24,7 @@ from gateway.cli.policies import validate
 from gateway.domain.policy import AdminProxy, Tls
 from gateway.policies.load import load
 from gateway.stores.redis.address import parse_url
-from tests.helm.chart import CHART, VARIANTS, gateway, one, render, settings, variant
+from tests.helm.chart import CHART, VARIANTS, Object, gateway, one, render, settings, variant
 from tests.kit.certificates import make_certificate
 from tests.kit.eventually import eventually
 from tests.kit.gateway import Process
@@ -36,6 +36,7 @@ from tests.kit.wire import fetch
 #: Variables that are no options: passwords, certificates, and Python's TLS.
 NO_OPTIONS = {
     "GATEWAY_ADMIN_TOKEN_FILE",
+    "GATEWAY_WEBHOOK_KEY_FILE",
     "GATEWAY_STORE_PASSWORD_FILE",
     "GATEWAY_SENTINEL_PASSWORD_FILE",
     "GATEWAY_STORE_CERTIFICATE",
@@ -97,11 +98,12 @@ async def test_the_gateway_starts_as_rendered(
     policies.mkdir()
     for file, text in one(objects, "ConfigMap", "-policies")["data"].items():
         (policies / file).write_text(text, encoding="utf-8")
-    token = base64.b64decode(one(objects, "Secret", "-admin")["data"]["token"])
-    (tmp_path / "admin-token").write_bytes(token)
+    token = write_secret(objects, "-admin", "token", tmp_path / "admin-token")
+    write_secret(objects, "-webhooks", "webhook-key", tmp_path / "webhook-key")
     here = {
         "/etc/gateway/policies": str(policies),
         "/run/secrets/gateway/admin-token": str(tmp_path / "admin-token"),
+        "/run/secrets/gateway/webhook-key": str(tmp_path / "webhook-key"),
         "/data/gateway": str(tmp_path / "data"),
     }
     environment = {name: here.get(value, value) for name, value in settings(objects).items()}
@@ -109,7 +111,7 @@ async def test_the_gateway_starts_as_rendered(
     try:
         await eventually(lambda: is_ready(running, admin_port), "the gateway is ready")
         names = ("release-rate-limiting-gateway-admin.gateways.svc", "console.test", "evil.test")
-        statuses = [await asked_as(admin_port, name, token.decode()) for name in names]
+        statuses = [await asked_as(admin_port, name, token) for name in names]
         assert statuses[:2] == [200, 200]
         assert statuses[2] >= 400
         assert (await fetch(port, "/health")).status == 200
@@ -138,6 +140,13 @@ def test_the_admin_listener_uses_tls_as_rendered(latest: int, tmp_path: Path) ->
     policy = load(policies)
     assert policy.admin_tls == Tls(str(made.certificate), str(made.key))
     assert policy.admin_proxy == AdminProxy((ip_network("127.0.0.1"),), tls=True)
+
+
+def write_secret(objects: list[Object], suffix: str, entry: str, path: Path) -> str:
+    """Write an entry of a secret into a file, as kubelet does; its text."""
+    text = base64.b64decode(one(objects, "Secret", suffix)["data"][entry])
+    path.write_bytes(text)
+    return text.decode()
 
 
 async def is_ready(running: Process, admin_port: int) -> bool:

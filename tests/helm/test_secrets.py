@@ -9,6 +9,8 @@ from tests.helm.cluster import cluster_with
 
 MINE = "release-rate-limiting-gateway"
 VALUES = {"redis": {"enabled": True}}
+#: The secrets that the chart makes, and their entries.
+MADE = (("-redis", "password"), ("-admin", "token"), ("-webhooks", "webhook-key"))
 
 
 def entry(objects: list[Object], suffix: str, key: str) -> str:
@@ -19,18 +21,23 @@ def test_they_are_random(major: int) -> None:
     """On a first install each secret is long and random."""
     with cluster_with({}) as server:
         first, second = (render(major, VALUES, Cluster(server=server)) for _ in range(2))
-    for suffix, key in (("-redis", "password"), ("-admin", "token")):
+    for suffix, key in MADE:
         assert len(entry(first, suffix, key)) == 40
         assert entry(first, suffix, key) != entry(second, suffix, key)
 
 
 def test_they_are_kept_over_upgrades(major: int) -> None:
     """An upgrade renders the cluster's existing secrets again."""
-    there = {f"{MINE}-redis": {"password": "kept"}, f"{MINE}-admin": {"token": "kept as well"}}
+    there = {
+        f"{MINE}-redis": {"password": "kept"},
+        f"{MINE}-admin": {"token": "kept as well"},
+        f"{MINE}-webhooks": {"webhook-key": "kept too"},
+    }
     with cluster_with(there) as server:
         objects = render(major, VALUES, Cluster(server=server))
     assert entry(objects, "-redis", "password") == "kept"
     assert entry(objects, "-admin", "token") == "kept as well"
+    assert entry(objects, "-webhooks", "webhook-key") == "kept too"
 
 
 def test_existing_secrets_are_used(latest: int) -> None:
@@ -38,6 +45,7 @@ def test_existing_secrets_are_used(latest: int) -> None:
     values = {
         "redis": {"enabled": True, "existingSecret": "mine", "secretKey": "redis"},
         "admin": {"existingSecret": "mine", "secretKey": "admin"},
+        "webhooks": {"existingSecret": "mine", "secretKey": "master"},
     }
     objects = render(latest, values)
     assert not [found for found in objects if found["kind"] == "Secret"]
@@ -46,6 +54,7 @@ def test_existing_secrets_are_used(latest: int) -> None:
     sources = [source["secret"] for source in volume["projected"]["sources"]]
     assert sources == [
         {"name": "mine", "items": [{"key": "admin", "path": "admin-token"}]},
+        {"name": "mine", "items": [{"key": "master", "path": "webhook-key"}]},
         {"name": "mine", "items": [{"key": "redis", "path": "store-password"}]},
     ]
 
