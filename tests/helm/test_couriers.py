@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from ipaddress import ip_address, ip_network
-from pathlib import Path
 from typing import Any
 
 import click
@@ -15,7 +13,6 @@ from gateway.cli.main import cli
 from gateway.domain.webhooks.destinations import Destinations
 from tests.helm.chart import (
     Object,
-    Refused,
     component,
     deployment,
     one,
@@ -23,12 +20,7 @@ from tests.helm.chart import (
     settings,
     variant,
 )
-from tests.helm.test_runs import NO_OPTIONS, is_ready, write_secret
-from tests.kit.eventually import eventually
-from tests.kit.gateway import Process
-from tests.kit.ports import free_port
-from tests.kit.redis_server import RedisServer
-from tests.kit.wire import fetch
+from tests.helm.test_runs import NO_OPTIONS
 
 MINE = "release-rate-limiting-gateway"
 KEY_FILE = "/run/secrets/gateway/webhook-key"
@@ -161,9 +153,7 @@ def test_settings_are_options_of_deliver(latest: int, name: str) -> None:
 def test_their_account_is_their_own(latest: int) -> None:
     """A cloud's rights for couriers are not the gateway's; it can also be an existing one."""
     objects = variant(latest, "couriers")
-    accounts = {
-        entry["metadata"]["name"] for entry in objects if entry["kind"] == "ServiceAccount"
-    }
+    accounts = {entry["metadata"]["name"] for entry in objects if entry["kind"] == "ServiceAccount"}
     assert accounts == {MINE, f"{MINE}-couriers"}
     pod = one(objects, "Deployment", "-couriers")["spec"]["template"]["spec"]
     assert pod["serviceAccountName"] == f"{MINE}-couriers"
@@ -202,7 +192,9 @@ def test_scaling_by_the_queue(latest: int) -> None:
     assert not kinds & {"HorizontalPodAutoscaler", "PodDisruptionBudget"}
 
 
-@pytest.mark.parametrize(("kind", "first"), [("ServiceMonitor", "admin"), ("PodMonitor", "gateway")])
+@pytest.mark.parametrize(
+    ("kind", "first"), [("ServiceMonitor", "admin"), ("PodMonitor", "gateway")]
+)
 def test_monitors_find_them(latest: int, kind: str, first: str) -> None:
     """The one monitor selects both, and no other component."""
     values = {**apart(), kind[0].lower() + kind[1:]: {"enabled": True}}
