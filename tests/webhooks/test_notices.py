@@ -450,7 +450,7 @@ async def rig(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> As
     monkeypatch.setattr(module, "EVERY_S", 0.01)
     receiver = Receiver(tmp_path)
     loopback = Destinations(allowed=(ip_network("127.0.0.0/8"),))
-    async with receiver.server, Sender(loopback, tls=receiver.trust) as sender:
+    async with receiver.server, Sender(lambda: loopback, tls=receiver.trust) as sender:
         yield Rig(site, receiver, sender)
 
 
