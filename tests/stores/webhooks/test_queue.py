@@ -17,7 +17,6 @@ from gateway.stores.redis.clients import redis_client
 from gateway.stores.webhooks.queue import (
     CAP,
     FAILURES,
-    SHARDS,
     VISIT,
     Attempt,
     BudgetSpent,
@@ -102,12 +101,6 @@ class Shard:
 @pytest.fixture
 def shard(store_client: Any) -> Shard:
     return Shard(store_client)
-
-
-def test_shards() -> None:
-    """An integration is always in the same one, and all are used."""
-    assert {shard_of(f"int_{number}") for number in range(1_000)} == set(range(SHARDS))
-    assert shard_of("int_1") == shard_of("int_1")
 
 
 async def test_an_event_reaches_the_watches_that_take_it(shard: Shard) -> None:
