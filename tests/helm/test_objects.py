@@ -164,9 +164,9 @@ def wanted_labels(selector: Object) -> list[Object]:
     wanted = selector["matchLabels"]
     expressions = selector.get("matchExpressions", [])
     assert all(each["operator"] == "In" for each in expressions)
-    return [
-        {**wanted, each["key"]: value} for each in expressions for value in each["values"]
-    ] or [wanted]
+    return [{**wanted, each["key"]: value} for each in expressions for value in each["values"]] or [
+        wanted
+    ]
 
 
 def port_names(pod: Object) -> set[str]:

@@ -17,7 +17,6 @@ SCALED = {
 }
 
 
-
 def apart(**deployment: object) -> dict[str, Any]:
     """Couriers in pods of their own."""
     return {**TWO, "webhooks": {"deployment": {"enabled": True, **deployment}}}
