@@ -1,25 +1,27 @@
-"""Makes the reference in docs/policies.md, between its two marks, out of the policies' schema.
+"""Makes parts of pages, between two marks: the reference in docs/policies.md, out of the policies'
+schema, and the tables in docs/webhooks-kinds.md.
 
-`python -m docs.generate` from the top of the checkout writes it; with `--check` it only reports
-whether the page is stale, and fails if it is.
+`python -m docs.generate` from the top of the checkout writes them; with `--check` it only reports
+which pages are stale, and fails if one is.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import yaml
 
+from docs import kinds
 from gateway.domain import key_format, patterns
 from gateway.policies import fields
 from gateway.policies.schema import schema
 
-PAGE: Final = Path(__file__).with_name("policies.md")
+FOLDER: Final = Path(__file__).parent
 BEGIN: Final = "<!-- reference: begin (made by `python -m docs.generate`) -->"
 END: Final = "<!-- reference: end -->"
 
@@ -104,13 +106,20 @@ def reference() -> str:
     return "\n".join(lines)
 
 
-def with_reference(page: str) -> str:
+#: What is made of each page.
+PAGES: Final[Mapping[str, Callable[[], str]]] = {
+    "policies.md": reference,
+    "webhooks-kinds.md": kinds.tables,
+}
+
+
+def with_reference(name: str, page: str) -> str:
     """The page with the reference of now. Raises ValueError where the marks are missing."""
     before, begin, rest = page.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not (begin and end):
-        raise ValueError(f"{PAGE.name} lacks the marks {BEGIN} and {END}")
-    return f"{before}{BEGIN}\n\n{reference()}\n\n{END}{after}"
+        raise ValueError(f"{name} lacks the marks {BEGIN} and {END}")
+    return f"{before}{BEGIN}\n\n{PAGES[name]()}\n\n{END}{after}"
 
 
 def _table(rows: list[Setting]) -> Iterator[str]:
@@ -170,17 +179,17 @@ def _cell(text: str) -> str:
 
 def main(arguments: list[str]) -> int:
     """The exit status: 1 where `--check` finds the page stale."""
-    parser = argparse.ArgumentParser(description="Make the reference in docs/policies.md.")
-    parser.add_argument("--check", action="store_true", help="only report whether it is stale")
+    parser = argparse.ArgumentParser(description="Make the references in the pages of docs/.")
+    parser.add_argument("--check", action="store_true", help="only report which pages are stale")
     check = parser.parse_args(arguments).check
-    page = PAGE.read_text("utf-8")
-    wanted = with_reference(page)
-    if page == wanted:
-        return 0
-    print("stale" if check else "made", PAGE)
-    if not check:
-        PAGE.write_text(wanted, "utf-8")
-    return int(check)
+    pages = {name: (FOLDER / name).read_text("utf-8") for name in PAGES}
+    made = {name: with_reference(name, page) for name, page in pages.items()}
+    stale = {name: wanted for name, wanted in made.items() if wanted != pages[name]}
+    for name, wanted in stale.items():
+        print("stale" if check else "made", FOLDER / name)
+        if not check:
+            (FOLDER / name).write_text(wanted, "utf-8")
+    return int(check and bool(stale))
 
 
 if __name__ == "__main__":

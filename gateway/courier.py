@@ -13,16 +13,16 @@ import time
 from contextlib import AsyncExitStack, suppress
 from typing import Final
 
-from aiohttp import web
-
 from gateway import tasks
 from gateway.admin.readiness import Readiness
 from gateway.domain.policy import Policy
 from gateway.domain.ports import StoreDown
 from gateway.domain.webhooks.settings import WebhookSettings
 from gateway.files import check_regular, reason_of
+from gateway.manage.watches import Watches
 from gateway.observe.log_throttle import LogThrottle
 from gateway.observe.registry import Snapshot
+from gateway.observe.webhook_metrics import WebhookMetrics
 from gateway.policies.faults import PolicyFaults
 from gateway.runtime.channel import Report
 from gateway.runtime.lifecycle import Event, State, step
@@ -33,8 +33,11 @@ from gateway.runtime.worker import WorkerInit
 from gateway.stores.managed import open_managed
 from gateway.stores.webhooks.link import listen, open_link
 from gateway.stores.webhooks.opening import open_webhooks
+from gateway.webhooks.application import ApplicationDeps, build_application
 from gateway.webhooks.capture import Capture
 from gateway.webhooks.courier import Courier
+from gateway.webhooks.listener import CourierListener
+from gateway.webhooks.notices import Notices
 from gateway.webhooks.sealing import Sealer
 from gateway.webhooks.sender import TOTAL_S, Sender
 
@@ -65,6 +68,7 @@ class CourierProcess:
         assert settings.store is not None, "a courier needs a store"
         self._settings = settings
         self._master = settings.master
+        self._token = settings.couriers.token
         self._store = settings.store
         self._init = init
         self._policy = init.policy
@@ -99,7 +103,8 @@ class CourierProcess:
     def report(self) -> Report:
         """Counts and readiness, for the supervisor."""
         checks = {"webhooks": self._detail}
-        return Report(Snapshot(), Readiness(self._state is State.SERVING, checks), DRAIN_S)
+        ready = Readiness(self._state is State.SERVING, checks)
+        return Report(Snapshot(tuple(self._measured().series())), ready, DRAIN_S)
 
     async def adopt(self, worker: int) -> None:
         """Couriers share their sockets: nobody stands in for one."""
@@ -121,22 +126,35 @@ class CourierProcess:
             Sender(lambda: self._webhooks().destinations, tls=self._trusted())
         )
         self._courier = Courier(stores.queues, sender, self._master.key, self._webhooks)
-        capture = Capture(
+        capture = self._capture = Capture(
             stores.resources, stores.queues, Sealer(self._master.key), managed.clock_us
         )
-        await self._serve_http(stack, capture.application())
+        notices = Notices(stores.notices, stores.resources, stores.queues)
+        application = build_application(
+            ApplicationDeps(
+                token=self._token,
+                watches=Watches(
+                    stores.resources, managed.audit, self._master.key, managed.clock_us
+                ),
+                capture=capture,
+                sender=sender,
+                master=self._master.key,
+                clock_us=managed.clock_us,
+                names=self._webhooks().names,
+                largest=self._webhooks().event_bytes,
+            )
+        )
+        for sockets in self._init.sockets:
+            for bound in sockets:
+                listener = CourierListener(application)
+                await listener.start(bound)
+                stack.push_async_callback(listener.stop)
         self._delivering = tasks.spawn(self._deliver(), "deliveries")
         stack.push_async_callback(self._finish)
         tasks.keep_running(stack, self._listen(), "what is due")
+        tasks.keep_running(stack, stores.budget.run(stores.queues), "budget of webhooks")
+        tasks.keep_running(stack, notices.run(), "notices")
         self._state = step(self._state, Event.OPENED)
-
-    async def _serve_http(self, stack: AsyncExitStack, application: web.Application) -> None:
-        runner = web.AppRunner(application, access_log=None, shutdown_timeout=DRAIN_S)
-        await runner.setup()
-        stack.push_async_callback(runner.cleanup)
-        for sockets in self._init.sockets:
-            for bound in sockets:
-                await web.SockSite(runner, bound).start()
 
     def _webhooks(self) -> WebhookSettings:
         return self._policy.webhooks
@@ -157,6 +175,14 @@ class CourierProcess:
     def _use(self, policy: Policy) -> None:
         self._policy = policy
         self._init.policy_loaded(policy, self._watch.was_requested)
+
+    def _measured(self) -> WebhookMetrics:
+        metrics, settings = self._courier.metrics, self._webhooks()
+        metrics.captured = self._capture.results
+        metrics.slots, metrics.slots_used = settings.slots, self._courier.in_flight
+        metrics.bytes_budget = settings.budget_bytes
+        metrics.store_has(self._stores.budget.shards)
+        return metrics
 
     # -- while it runs ----------------------------------------------------------------------------
 

@@ -68,6 +68,7 @@ TESTED_ELSEWHERE = {
     "manage/policy_settings.py": "manage/test_policy_changes.py",
     "manage/problems.py": "manage/test_forms.py",
     "manage/reading.py": "manage/test_forms.py",
+    "manage/refusals.py": "admin/test_guard.py",
     "policies/faults.py": "policies/test_load.py",
     "policies/routes.py": "policies/test_load.py",
     "policies/schema_access.py": "policies/test_schema.py",
@@ -112,6 +113,11 @@ TESTED_ELSEWHERE = {
     "stores/usage/memory.py": "stores/usage/test_store.py",
     "stores/usage/scripts.py": "stores/usage/test_store.py",
     "stores/warnings/memory.py": "stores/warnings/test_store.py",
+    "webhooks/answers.py": "webhooks/test_application.py",
+    "webhooks/requests.py": "webhooks/test_application.py",
+    "webhooks/routes.py": "webhooks/test_application.py",
+    "webhooks/signed.py": "webhooks/test_tester.py",
+    "webhooks/watch_routes.py": "webhooks/test_application.py",
 }
 
 #: Test modules in the package's folders that are not a module's twin, and why.

@@ -22,16 +22,17 @@ from aiohttp.web_protocol import _ErrInfo
 from gateway import errors
 from gateway.admin.connections import Connections, Event, State
 from gateway.admin.headers import HEADERS
-from gateway.admin.refusals import BODY_BROKEN, UNREADABLE, ErrorResponse, Refused, refusal
+from gateway.admin.refusals import ErrorResponse, refusal
 from gateway.admin.request_id import HEADER as REQUEST_ID
 from gateway.admin.request_id import request_id_of
+from gateway.manage.refusals import BODY_BROKEN, UNREADABLE, Refused
 
 _log = logging.getLogger("gateway")
 
 #: For a TLS handshake, and for the whole head of a request, from the start of the connection or the
 #: end of the previous answer.
 HEAD_S: Final = 10.0
-#: For a whole body: 7 KB a second, as it has 64 KiB at most.
+#: For a whole body: 7 KB a second of 64 KiB, as most have at most, and 110 KB of an event.
 BODY_S: Final = 10.0
 #: For reading a whole answer: a megabyte of metrics at 35 KB a second.
 WRITE_S: Final = 30.0
@@ -43,8 +44,8 @@ _MOST_FIELDS: Final = 64
 #: The whole head. A browser sends 1 KiB; cookies of other servers on the same host and headers of
 #: proxies may add 20.
 _MOST_HEAD_BYTES: Final = 32 * 1024
-#: What may arrive while a request is queued: the request with its body, and little more. Browsers
-#: and probes wait for each answer.
+#: What may arrive while a request is queued, beside its body. Browsers and probes wait for each
+#: answer.
 _MOST_AHEAD_BYTES: Final = 128 * 1024
 #: Of an unread body, twice as much is buffered.
 _BODY_BUFFER_BYTES: Final = 32 * 1024
@@ -130,7 +131,10 @@ class Connection(web.RequestHandler):
         if self._is_head_too_large:
             return
         waiting = len(self._messages)
-        self._ahead_bytes = self._ahead_bytes + len(data) if waiting else 0
+        # The body of the only queued request waits in the socket: aiohttp stops reading it.
+        is_held = waiting == 1 and self._body is not None and not self._body.is_eof()
+        if not is_held:
+            self._ahead_bytes = self._ahead_bytes + len(data) if waiting else 0
         if self._ahead_bytes > _MOST_AHEAD_BYTES:
             self.close()  # after the request that is being answered
             return

@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-#: The bound for bodies of the API and forms of the console.
+#: The bound for bodies of the API, except of events, and forms of the console.
 MOST_BODY_BYTES: Final = 64 * 1024
 #: Answered under any Host: probes use many, and the answers reveal nothing.
 PROBES: Final = frozenset({"/healthz", "/readyz"})

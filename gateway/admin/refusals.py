@@ -1,6 +1,5 @@
-"""The refusals of the admin listener, beside those of `errors`, in one table.
+"""The refusals of the admin listener alone, beside those of `errors` and `manage.refusals`.
 
-It also maps each `Problem` of the management, and each exception of the store, to a refusal.
 `connection` completes each error body with the request's id before it is sent.
 """
 
@@ -12,10 +11,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
-from gateway import errors
-from gateway.domain.ports import CorruptRecord, StoreDown
 from gateway.errors import Refusal
-from gateway.manage.problems import Changed, Conflict, Invalid, NotThere
+from gateway.manage.refusals import Told, told_of
 
 TOKEN_MISSING: Final = Refusal(
     "token_missing",
@@ -46,35 +43,14 @@ HOST_NOT_ALLOWED: Final = Refusal(
     "The admin listener is not served under this name. Use its address, or allow the name "
     "with --admin-host.",
 )
-UNREADABLE: Final = Refusal(
-    "unreadable",
-    400,
-    "bad_request",
-    "BAD_REQUEST",
-    "The request cannot be read as HTTP/1.1, or its head is too large. Send a smaller, plain one.",
-    closes=True,
-)
-BODY_BROKEN: Final = Refusal(
-    "body_broken",
-    400,
-    "bad_request",
-    "BODY_BROKEN",
-    "The body ended before it was complete, or its chunks cannot be read. Send it again.",
-    closes=True,
-)
-BODY_NOT_JSON: Final = Refusal(
-    "body_not_json",
-    400,
-    "bad_request",
-    "BODY_NOT_JSON",
-    "The body is not a JSON object in UTF-8. Send one, with each name once.",
-)
-MEDIA_TYPE: Final = Refusal(
-    "media_type",
-    415,
-    "unsupported_media_type",
-    "UNSUPPORTED_MEDIA_TYPE",
-    "The body is not declared as JSON. Send it as 'Content-Type: application/json'.",
+NO_WEBHOOKS: Final = Refusal(
+    "no_webhooks",
+    503,
+    "service_unavailable",
+    "WEBHOOKS_NEED_REDIS",
+    "Webhooks need a Redis: with memory:// nothing would be kept. Start the gateway with the URL "
+    "of a Redis as --store, or without --store.",
+    "gateway",
 )
 VERSION_REQUIRED: Final = Refusal(
     "version_required",
@@ -92,30 +68,6 @@ NO_STORE: Final = Refusal(
     "Redis as --store, or without --store.",
     "gateway",
 )
-
-#: The message of these is the text of the exception.
-INVALID: Final = Refusal("invalid", 422, "invalid", "INVALID", "")
-NOT_THERE: Final = Refusal("not_there", 404, "not_found", "NOT_FOUND", "")
-CONFLICT: Final = Refusal("conflict", 409, "conflict", "CONFLICT", "")
-CORRUPT: Final = Refusal("corrupt", 500, "internal_error", "CORRUPT_RECORD", "", "gateway")
-CHANGED: Final = Refusal("changed", 412, "precondition_failed", "CHANGED_MEANWHILE", "")
-
-_OF: Final[dict[type[Exception], Refusal]] = {
-    Invalid: INVALID,
-    NotThere: NOT_THERE,
-    Conflict: CONFLICT,
-    Changed: CHANGED,
-    CorruptRecord: CORRUPT,
-    StoreDown: errors.STORE_UNAVAILABLE,
-}
-
-
-class Refused(Exception):
-    """Raised by a handler that refuses a request; its caller sends the answer."""
-
-    def __init__(self, refusal: Refusal) -> None:
-        super().__init__(refusal.reason)
-        self.refusal = refusal
 
 
 class ErrorResponse(web.Response):
@@ -135,18 +87,11 @@ class ErrorResponse(web.Response):
             status=refused.status, headers=headers, content_type="application/json", text=""
         )
         self.refused = refused
-        self._message = refused.message if message is None else message
-        self._more = more or {}
+        self._told = Told(refused, message or refused.message, more or {})
 
     def complete(self, request_id: str, error_docs: str | None) -> None:
         """Write the body. error_docs: the page that describes all errors; None: there is none"""
-        body = {
-            "error": self.refused.error,
-            "message": self._message,
-            "code": self.refused.code,
-            **self._more,
-            "request_id": request_id,
-        }
+        body = self._told.body(request_id)
         if error_docs is not None:
             body["doc"] = f"{error_docs}#{self.refused.anchor}"
         self.text = json.dumps(body)
@@ -159,19 +104,7 @@ def refusal(refused: Refusal, headers: Mapping[str, str] | None = None) -> Error
 
 def refusal_of(error: Exception) -> ErrorResponse | None:
     """The answer to an exception. None: it is an internal error."""
-    if isinstance(error, Refused):
-        return ErrorResponse(error.refusal)
-    found = next((refused for kind, refused in _OF.items() if isinstance(error, kind)), None)
-    if found is None:
+    told = told_of(error)
+    if told is None:
         return None
-    if isinstance(error, Invalid):
-        faults = [
-            {"path": fault.at, "found": fault.found, "expected": fault.expected}
-            for fault in error.faults
-        ]
-        return ErrorResponse(
-            found,
-            message="The input has faults. Correct those in `faults`, then send it again.",
-            more={"faults": faults},
-        )
-    return ErrorResponse(found, message=found.message or str(error))
+    return ErrorResponse(told.refusal, message=told.message, more=told.more)

@@ -88,6 +88,10 @@ class StoreDown(Exception):
         super().__init__(words if len(words) <= _MOST_REASON else words[: _MOST_REASON - 1] + "…")
 
 
+class BudgetSpent(Exception):
+    """There is no room for an event until others are over."""
+
+
 class CorruptRecord(Exception):
     """The value that the store has under a name was not written by the gateway."""
 

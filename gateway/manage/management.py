@@ -27,12 +27,16 @@ from gateway.manage.usage_reports import (
     UsageBook,
 )
 from gateway.manage.warnings import Warnings
+from gateway.manage.webhooks import Webhooks
 from gateway.observe.registry import Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class Management:
-    """What the admin API and the console use. clock_us: the clock of all of it"""
+    """What the admin API and the console use.
+
+    clock_us: the clock of all of it; webhooks: None: they need a Redis, and there is none
+    """
 
     keys: Keys
     accounts: Accounts
@@ -45,6 +49,7 @@ class Management:
     audit: Audit
     connections: Connections
     clock_us: Callable[[], int]
+    webhooks: Webhooks | None = None
 
 
 def build_management(
@@ -59,6 +64,7 @@ def build_management(
     loaded: Callable[[], Loaded],
     clock_us: Callable[[], int],
     snapshot: Callable[[], Snapshot] = Snapshot,
+    webhooks: Webhooks | None = None,
 ) -> Management:
     """Build it on these stores.
 
@@ -82,4 +88,5 @@ def build_management(
         audit=Audit(audit),
         connections=Connections(connections, keys, limits),
         clock_us=clock_us,
+        webhooks=webhooks,
     )

@@ -39,3 +39,7 @@ class Conflict(Problem):
 
 class Changed(Problem):
     """Someone else has changed it since it was read."""
+
+
+class Full(Problem):
+    """There is no room for it now. It may be tried again."""

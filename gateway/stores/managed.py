@@ -21,6 +21,7 @@ from gateway.domain.ports import (
     UsageStore,
     WarningStore,
 )
+from gateway.domain.webhooks.settings import WebhookSettings
 from gateway.limiting.memory import MemoryLimiter
 from gateway.stores.admin import MemoryAdminStore, RedisAdminStore
 from gateway.stores.audit.memory import MemoryAuditStore
@@ -40,6 +41,7 @@ from gateway.stores.usage.memory import MemoryUsageStore
 from gateway.stores.usage.store import RedisUsageStore
 from gateway.stores.warnings.memory import MemoryWarningStore
 from gateway.stores.warnings.store import RedisWarningStore
+from gateway.stores.webhooks.opening import WebhookStores, open_webhooks
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,6 +50,7 @@ class ManagedStores:
 
     clock_us: the store's time, Unix microseconds, by which keys expire
     sync:     reads the store's time now; for commands, which do not wait. Raises StoreDown
+    webhooks: None: of memory://, which has none
     """
 
     keys: KeyStore
@@ -60,15 +63,19 @@ class ManagedStores:
     connections: ConnectionStore
     clock_us: Callable[[], int]
     sync: Callable[[], Awaitable[None]]
+    webhooks: WebhookStores | None = None
 
 
 @asynccontextmanager
 async def open_managed(
-    address: StoreAddress, clock_us: Callable[[], int] = host_us
+    address: StoreAddress,
+    clock_us: Callable[[], int] = host_us,
+    webhooks: Callable[[], WebhookSettings] = WebhookSettings,
 ) -> AsyncIterator[ManagedStores]:
     """The stores at an address. Not memory://, which is inside one gateway process.
 
     clock_us: the host's time of day, until the store's is known
+    webhooks: the settings of the policy
     """
     async with AsyncExitStack() as stack:
         client = redis_client(address)
@@ -95,6 +102,7 @@ async def open_managed(
             RedisConnectionStore(client.execute_command),
             clock.now_us,
             keeper.sync,
+            open_webhooks(client.execute_command, webhooks),
         )
 
 

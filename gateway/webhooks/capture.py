@@ -13,10 +13,10 @@ from typing import Final, Protocol
 
 from aiohttp import web
 
-from gateway.domain.ports import CorruptRecord, StoreDown
+from gateway.domain.ports import BudgetSpent, CorruptRecord, StoreDown
 from gateway.domain.webhooks.events import MOST_EVENT, Event, Integration, NotJson, captured
 from gateway.domain.webhooks.signatures import Unverified
-from gateway.stores.webhooks.queue import BudgetSpent, DeliveryQueue, shard_of
+from gateway.stores.webhooks.queue import DeliveryQueue, shard_of
 from gateway.stores.webhooks.records import is_capture
 from gateway.webhooks.sealing import Sealer
 

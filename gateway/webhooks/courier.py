@@ -26,8 +26,8 @@ from gateway.domain.webhooks.schedule import (
     probe_after_s,
 )
 from gateway.domain.webhooks.settings import WebhookSettings
-from gateway.domain.webhooks.signatures import sign
 from gateway.domain.webhooks.watches import Watch
+from gateway.observe.webhook_metrics import WebhookMetrics
 from gateway.stores.webhooks.queue import (
     LEASE_S,
     RENEW_S,
@@ -38,6 +38,7 @@ from gateway.stores.webhooks.queue import (
 )
 from gateway.stores.webhooks.records import read_watch
 from gateway.webhooks.sender import Answer, Sender
+from gateway.webhooks.signed import headers_of
 
 log = logging.getLogger("gateway")
 
@@ -47,19 +48,7 @@ LOOK_S: Final = 0.25
 OTHERS: Final = 0.25
 #: After an error of the store, and between attempts to record an outcome.
 _PAUSE_S: Final = 0.25
-_AGENT: Final = "rate-limiting-gateway-webhooks"
 _LOST_RECORD: Final = "the record of the watch cannot be read"
-
-
-@dataclass(slots=True)
-class Counts:
-    """What a courier has done since it started."""
-
-    delivered: int = 0
-    failed: int = 0
-    dead: int = 0
-    lost: int = 0
-    disabled: int = 0
 
 
 @dataclass(slots=True)
@@ -88,7 +77,7 @@ class Courier:
         now_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
         dice: Callable[[], float] = random.random,
     ) -> None:
-        self.counts = Counts()
+        self.metrics = WebhookMetrics()
         self._shards = [_Shard(queue) for queue in queues]
         self._sender = sender
         self._master = master
@@ -124,6 +113,10 @@ class Courier:
         for shard in self._shards:
             shard.wake.set()
 
+    @property
+    def in_flight(self) -> int:
+        return len(self._in_flight)
+
     def wake(self, shard: int) -> None:
         """Something of this shard is due."""
         self._shards[shard].wake.set()
@@ -155,7 +148,7 @@ class Courier:
         others = max(0, int(self._settings().slots * OTHERS) - self._others)
         token = f"{self._name}.{self._claims}"
         claim = await shard.queue.claim(token, free, others)
-        self.counts.lost += claim.lost
+        self.metrics.leases_lost += claim.lost
         for claimed in claim.deliveries:
             shard.held[claimed.id] = claimed
             self._others += not claimed.is_good
@@ -186,6 +179,7 @@ class Courier:
                 answer = Answer(0, 0, _LOST_RECORD)
             else:
                 answer = await self._send(watch, event, claimed.body)
+            self._count(claimed, answer, began_us)
             attempt = Attempt(began_us, answer.ms, answer.status, answer.found)
             await self._record(shard, claimed, watch_id, answer, attempt)
         finally:
@@ -193,17 +187,14 @@ class Courier:
             self._others -= not claimed.is_good
             self._freed.set()
 
+    def _count(self, claimed: Claimed, answer: Answer, began_us: int) -> None:
+        self.metrics.attempted(answer.status, answer.ms / 1000)
+        if not claimed.attempts:
+            self.metrics.age_s.add(max(0, began_us - claimed.at_us) / 1_000_000)
+
     async def _send(self, watch: Watch, event: str, body: bytes) -> Answer:
-        now_us = self._now_us()
-        signatures = sign(
-            body,
-            watch.secrets(self._master, now_us),
-            event_id=event,
-            now_s=now_us // 1_000_000,
-            names=self._settings().names,
-            form=watch.form,
-        )
-        headers = {"Content-Type": "application/json", "User-Agent": _AGENT, **signatures}
+        names = self._settings().names
+        headers = headers_of(watch, event, body, self._master, names, self._now_us())
         return await self._sender.send(watch.url, body, headers)
 
     async def _record(
@@ -211,7 +202,7 @@ class Courier:
     ) -> None:
         if is_success(answer.status):
             if await self._finish(shard, claimed, "delivered", attempt):
-                self.counts.delivered += 1
+                self.metrics.deliveries["delivered"] += 1
             return
         follows = after_failure(
             claimed.attempts + 1,
@@ -231,8 +222,8 @@ class Courier:
             )
         if finished is None:
             return
-        self.counts.failed += 1
-        self.counts.dead += isinstance(follows, GivenUp)
+        result = "dead" if isinstance(follows, GivenUp) else "failed"
+        self.metrics.deliveries[result] += 1
         if isinstance(follows, GivenUp) and follows.reason == "gone":
             await self._disable(shard, claimed, watch, "it answered 410 Gone")
         elif is_to_be_disabled(finished.failed, finished.silent_s):
@@ -263,7 +254,7 @@ class Courier:
                     return None
                 await asyncio.sleep(_PAUSE_S)
             else:
-                self.counts.lost += finished is None
+                self.metrics.leases_lost += finished is None
                 return finished
 
     async def _disable(self, shard: _Shard, claimed: Claimed, watch: str, why: str) -> None:
@@ -273,6 +264,6 @@ class Courier:
             # Its next failure disables it.
             log.warning("watch %s cannot be disabled: %s", watch, error)
             return
-        self.counts.disabled += 1
+        self.metrics.watches_disabled += 1
         log.warning("watch %s was disabled: %s", watch, why)
         self._on_disabled(watch, why)

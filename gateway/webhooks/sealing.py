@@ -19,8 +19,6 @@ from gateway.domain.ports import CorruptRecord
 
 #: AES-GCM, NIST SP 800-38D: 96 bits, at random for each text.
 _NONCE_BYTES: Final = 12
-MOST_SECRETS: Final = 4
-MOST_SECRET: Final = 512
 
 
 class Sealer:

@@ -12,17 +12,24 @@ from pathlib import Path
 import pytest
 
 from gateway import errors
-from gateway.admin import refusals
+from gateway.admin import refusals as admin_refusals
 from gateway.admin.access import PAUSE_S
 from gateway.admin.guard import MOST_BODY_BYTES, is_allowed
 from gateway.domain.ports import CorruptRecord, StoreDown, WrongType
 from gateway.errors import Refusal
+from gateway.manage import refusals
 from tests.kit.admin import TOKEN, AdminScene
 from tests.kit.raw_client import RawClient
 from tests.kit.wire import Response, Wire, fetch
 from tests.proxy.test_answers import NEXT_STEP
 
 NAMES = {"localhost", "gate.internal"}
+OWN = [
+    each
+    for table in (admin_refusals, refusals)
+    for each in vars(table).values()
+    if isinstance(each, Refusal)
+]
 
 
 @pytest.fixture
@@ -422,10 +429,9 @@ async def test_no_secret_reaches_a_log(scene: AdminScene, caplog: pytest.LogCapt
 
 def test_refusals_are_worded_as_all_others() -> None:
     """Each has a unique code, a reason, and a message that ends with a full stop."""
-    table = [each for each in vars(refusals).values() if isinstance(each, errors.Refusal)]
-    assert len({each.reason for each in table}) == len(table)
-    assert len({(each.status, each.code) for each in table}) == len(table)
-    for each in table:
+    assert len({each.reason for each in OWN}) == len(OWN)
+    assert len({(each.status, each.code) for each in OWN}) == len(OWN)
+    for each in OWN:
         assert each.message == "" or each.message.endswith(".")
         assert each.error == each.error.lower()
         assert each.code == each.code.upper()
@@ -471,7 +477,7 @@ async def test_waiting_guesses_make_room(scene: AdminScene) -> None:
 
 @pytest.mark.parametrize(
     "refusal",
-    [one for one in vars(refusals).values() if isinstance(one, Refusal) and one.message],
+    [one for one in OWN if one.message],
     ids=lambda refusal: refusal.reason,
 )
 def test_every_message_says_what_to_do_next(refusal: Refusal) -> None:

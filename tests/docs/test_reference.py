@@ -10,19 +10,26 @@ import pytest
 
 from docs import generate
 from gateway import errors
-from gateway.admin import refusals
+from gateway.admin import refusals as admin_refusals
 from gateway.admin.api.routes import OPERATIONS
 from gateway.cli.main import COMMANDS
 from gateway.errors import Refusal
+from gateway.manage import refusals
 from gateway.observe.metrics import Metrics
 from tests.docs.pages import ROOT, code_in, page, rows
 
 ERRORS = page("docs/headers-and-errors.md")
 METRICS = page("docs/metrics.md")
+KINDS_PAGE = page("docs/webhooks-kinds.md")
 
 
 def all_refusals() -> list[Refusal]:
-    own = [each for each in vars(refusals).values() if isinstance(each, Refusal)]
+    own = [
+        each
+        for table in (admin_refusals, refusals)
+        for each in vars(table).values()
+        if isinstance(each, Refusal)
+    ]
     return [*errors.TABLE.values(), *own]
 
 
@@ -52,16 +59,18 @@ def test_no_other_codes() -> None:
     assert sorted(documented) == sorted(by_code())
 
 
-def test_the_policies_reference_is_fresh() -> None:
-    """docs/policies.md is the output of `python -m docs.generate`."""
+def test_the_references_are_fresh() -> None:
+    """Those of the pages are the output of `python -m docs.generate`."""
     assert generate.main(["--check"]) == 0
 
 
 def test_a_stale_reference_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """--check fails and writes nothing; without it the page is written, between its marks."""
-    stale = tmp_path / "policies.md"
+    """--check fails and writes nothing; without it the pages are written, between their marks."""
+    for name in generate.PAGES:
+        (tmp_path / name).write_text((ROOT / "docs" / name).read_text())
+    stale = tmp_path / name
     stale.write_text(f"before\n{generate.BEGIN}\nstale\n{generate.END}\nafter\n")
-    monkeypatch.setattr(generate, "PAGE", stale)
+    monkeypatch.setattr(generate, "FOLDER", tmp_path)
     assert generate.main(["--check"]) == 1
     assert "\nstale\n" in stale.read_text()
     assert generate.main([]) == 0
@@ -69,6 +78,19 @@ def test_a_stale_reference_is_made_anew(tmp_path: Path, monkeypatch: pytest.Monk
     assert stale.read_text().startswith("before\n")
     assert stale.read_text().endswith("after\n")
     assert generate.main(["--check"]) == 0
+
+
+def test_a_page_without_marks() -> None:
+    """Nothing is made of it: the error names it."""
+    with pytest.raises(ValueError, match=r"policies\.md lacks the marks"):
+        generate.with_reference("policies.md", "before\nafter\n")
+
+
+def test_kinds_have_sections() -> None:
+    """Each kind that captures webhooks says how it is set up, with its name."""
+    named = [code_in(row[0])[0] for row in rows(KINDS_PAGE.section("Kinds"))]
+    setup = re.findall(r"^## .+\n\nKind `([a-z-]+)`", KINDS_PAGE.text, re.MULTILINE)
+    assert sorted(setup) == sorted(named)
 
 
 def test_metrics_with_their_labels() -> None:

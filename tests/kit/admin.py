@@ -18,9 +18,11 @@ from gateway.admin.readiness import Readiness
 from gateway.admin.sessions import Sessions
 from gateway.domain.ports import UsageBatch
 from gateway.domain.usage import Counted
+from gateway.domain.webhooks.settings import WebhookSettings
 from gateway.limiting.memory import MemoryLimiter
 from gateway.manage.management import Management, build_management
 from gateway.manage.policies import Loaded
+from gateway.manage.webhooks import Webhooks, build_webhooks
 from gateway.policies.load import load
 from gateway.runtime.sockets import bind
 from gateway.stores.admin import MemoryAdminStore
@@ -29,11 +31,17 @@ from gateway.stores.keys.memory import MemoryKeyStore
 from gateway.stores.limits.counters import MemoryCounters
 from gateway.stores.mcp.memory import MemoryConnectionStore
 from gateway.stores.policies.memory import MemoryPolicyStore
+from gateway.stores.redis.address import parse_url
+from gateway.stores.redis.clients import redis_client
 from gateway.stores.usage.memory import MemoryUsageStore
 from gateway.stores.warnings.memory import MemoryWarningStore
+from gateway.stores.webhooks.opening import open_webhooks
+from gateway.webhooks.sealing import Sealer
 from tests.kit.policies import write_policies
 
 TOKEN = "correct-horse-battery-staple"
+#: The webhook key.
+MASTER = b"m" * 32
 READY = Readiness(True, {"store": "ok", "policies": "ok"})
 
 
@@ -72,6 +80,7 @@ class AdminScene:
 
     managed: False: like a gateway whose keys no other process can reach
     clock:   replaces now_s
+    webhooks_at: the URL of a Redis for webhooks; None: there are none
     """
 
     def __init__(
@@ -81,6 +90,7 @@ class AdminScene:
         managed: bool = True,
         names: tuple[str, ...] = ("gate.internal",),
         clock: Callable[[], float] | None = None,
+        webhooks_at: str | None = None,
     ) -> None:
         self.now_s = 1_000.0
         self.policy = load(write_policies(folder / "policies", "http://127.0.0.1:9"))
@@ -92,6 +102,13 @@ class AdminScene:
         self.policies = MemoryPolicyStore()
         self.connections = MemoryConnectionStore()
         self.limiter = MemoryLimiter(clock_us)
+        self._client = None if webhooks_at is None else redis_client(parse_url(webhooks_at))
+        self.webhooks: Webhooks | None = None
+        if self._client is not None:
+            self.webhook_stores = open_webhooks(self._client.execute_command, WebhookSettings)
+            self.webhooks = build_webhooks(
+                *(self.webhook_stores, self.audit, MASTER, Sealer(MASTER), clock_us)
+            )
         self.management: Management = build_management(
             keys=self.keys,  # type: ignore[arg-type]
             usage=self.usage,
@@ -102,6 +119,7 @@ class AdminScene:
             connections=self.connections,
             loaded=lambda: self.loaded,
             clock_us=clock_us,
+            webhooks=self.webhooks,
         )
         self.readiness = READY
         self.access = Access(TOKEN)
@@ -126,6 +144,8 @@ class AdminScene:
         return self.readiness
 
     async def __aenter__(self) -> Self:
+        if self._client is not None:
+            self._stack.push_async_callback(self._client.aclose)
         await self.server.start(bind("127.0.0.1", 0, 1)[0])
         self._stack.push_async_callback(self.server.stop)
         self.client = await self._stack.enter_async_context(aiohttp.ClientSession())

@@ -123,7 +123,7 @@ async def test_a_delivery(bench: Bench) -> None:
     await bench.accept("evt_1", "evt_2")
     async with bench.courier() as courier:
         await bench.become(delivered=2)
-    assert courier.counts.delivered == 2
+    assert courier.metrics.deliveries["delivered"] == 2
     assert bench.receiver.ids("w") == {"evt_1": 1, "evt_2": 1}
     _, headers, body = bench.receiver.received[0]
     assert body == BODY
@@ -152,7 +152,7 @@ async def test_a_failure_is_tried_again(bench: Bench) -> None:
     await bench.accept("evt")
     async with bench.courier() as courier:
         await bench.become(waiting=1)
-        assert courier.counts.failed == 1
+        assert courier.metrics.deliveries["failed"] == 1
         (due,) = await bench.client.zrange(f"{TAG}queue:w", 0, -1, withscores=True)
         now = (await bench.client.time())[0]
         assert 3 < due[1] / 1_000_000 - now < 7, "5 s, a fifth more or less"
@@ -186,7 +186,7 @@ async def test_a_long_silence(bench: Bench) -> None:
     await bench.accept("evt")
     async with bench.courier(on_disabled=lambda _, why: told.append(why)) as courier:
         await eventually(lambda: bool(told), "the watch is disabled")
-        assert courier.counts.disabled == 1
+        assert courier.metrics.watches_disabled == 1
     assert told == ["no success for 121 hours"]
     await bench.become(cancelled=1)
 
@@ -255,7 +255,7 @@ async def test_a_courier_that_dies(bench: Bench) -> None:
         await bench.client.zadd(f"{TAG}leases", {delivery: 1})
     async with bench.courier() as courier:
         await bench.become(delivered=2)
-        assert courier.counts.lost == 2
+        assert courier.metrics.leases_lost == 2
     assert bench.receiver.ids("w") == {"one": 2, "two": 2}
 
 
@@ -266,6 +266,6 @@ async def test_two_couriers(bench: Bench) -> None:
     async with bench.courier() as one, bench.courier() as two:
         await bench.accept(*(f"e{number}" for number in range(40)))
         await bench.become(delivered=200)
-    assert one.counts.delivered + two.counts.delivered == 200
+    assert sum(each.metrics.deliveries["delivered"] for each in (one, two)) == 200
     for number in range(5):
         assert bench.receiver.ids(f"w{number}") == {f"e{event}": 1 for event in range(40)}

@@ -7,10 +7,11 @@ from typing import Final
 
 from gateway.admin.api import parameters as given
 from gateway.admin.api.operations import Body, Call, Operation, Parameter, Reply, Success, listed
-from gateway.admin.refusals import VERSION_REQUIRED, Refused
+from gateway.admin.refusals import VERSION_REQUIRED
 from gateway.manage.account_removal import remove_account
 from gateway.manage.accounts import view_as_json
 from gateway.manage.limits import now_as_json
+from gateway.manage.refusals import Refused
 
 _TAG: Final = "accounts"
 _ETAG: Final = {"ETag": "The version of the account, for If-Match."}

@@ -15,6 +15,7 @@ _TAGS: Final = {
     "accounts": "Accounts of keys: plan, enabled services, limit overrides.",
     "usage": "Requests by time, outcome and route; warnings of limits.",
     "mcp": "MCP servers: calls of tools, and open connections.",
+    "webhooks": "Integrations with providers, watches, events and their deliveries.",
     "policies": "The loaded policies, and what they mean for a request.",
     "audit": "Who changed what, when.",
     "document": "This document.",
@@ -42,7 +43,7 @@ version may rename fields; the changelog lists the old and the new names.
 _REFUSALS: Final = {
     400: "The body is not a JSON object.",
     401: "The admin token is missing or wrong.",
-    404: "No such key, account or limit.",
+    404: "No such key, account, limit, integration, watch, event or delivery.",
     408: "The body did not arrive in time.",
     409: "It conflicts with the current state.",
     412: "It was changed by someone else since it was read.",
@@ -52,7 +53,7 @@ _REFUSALS: Final = {
     422: "The input has faults.",
     428: "The call needs If-Match.",
     429: "Too many wrong tokens were sent from this address.",
-    503: "The store cannot be reached, or is not shared.",
+    503: "The store cannot be reached, is not shared, or has no room for an event.",
 }
 _OF_ALL: Final = (401, 421, 422, 429, 503)
 _OF_BODIES: Final = (400, 408, 413, 415)

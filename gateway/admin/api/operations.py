@@ -36,10 +36,15 @@ class Parameter:
 
 @dataclass(frozen=True, slots=True)
 class Body:
-    """A JSON object. schema: its name in `schemas`; required: False: an absent one is empty"""
+    """A JSON object.
+
+    schema: its name in `schemas`; required: False: an absent one is empty
+    most:   the bytes of it; None: as many as the listener takes of any other
+    """
 
     schema: str
     required: bool = True
+    most: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ request. Their values are never shown.
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
@@ -16,8 +15,10 @@ from aiohttp import web
 from gateway.admin.api.operations import Call, Operation, Parameter
 from gateway.admin.connection import read_body
 from gateway.admin.context import MANAGEMENT, actor_of
-from gateway.admin.refusals import BODY_NOT_JSON, MEDIA_TYPE, NO_STORE, VERSION_REQUIRED, Refused
+from gateway.admin.refusals import NO_STORE, VERSION_REQUIRED
+from gateway.manage.json_object import read_object
 from gateway.manage.problems import Fault, Invalid, NotThere
+from gateway.manage.refusals import MEDIA_TYPE, Refused
 
 _JSON: Final = "application/json"
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
@@ -99,33 +100,11 @@ def _one(parameter: Parameter, texts: list[str], faults: list[Fault]) -> str | i
 async def _body(request: web.Request, operation: Operation) -> Mapping[str, object]:
     if operation.body is None:
         return {}
+    if operation.body.most is not None:
+        request = request.clone(client_max_size=operation.body.most)
     content = await read_body(request)
     if not content and not operation.body.required:
         return {}
     if content and request.content_type != _JSON:
         raise Refused(MEDIA_TYPE)
     return read_object(content)
-
-
-def read_object(content: bytes) -> Mapping[str, object]:
-    """A JSON object, strictly: UTF-8, no name twice, no NaN. Raises Refused."""
-    try:
-        found = json.loads(content.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
-        # An escaped lone surrogate is not valid text, and later steps could not encode it.
-        json.dumps(found, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:
-        raise Refused(BODY_NOT_JSON) from error
-    if not isinstance(found, dict):
-        raise Refused(BODY_NOT_JSON)
-    return found
-
-
-def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("a name is repeated")
-    return found
-
-
-def _no_constant(name: str) -> object:
-    raise ValueError(f"{name} is not JSON")

@@ -12,10 +12,12 @@ from aiohttp import web
 from gateway.admin.api import (
     account_operations,
     audit_operations,
+    integration_operations,
     key_operations,
     mcp_operations,
     policy_operations,
     usage_operations,
+    watch_operations,
 )
 from gateway.admin.api.openapi import build_document
 from gateway.admin.api.operations import BASE, Call, Operation, Reply, Success
@@ -31,6 +33,8 @@ OPERATIONS: Final = (
     *account_operations.OPERATIONS,
     *usage_operations.OPERATIONS,
     *mcp_operations.OPERATIONS,
+    *integration_operations.OPERATIONS,
+    *watch_operations.OPERATIONS,
     *policy_operations.OPERATIONS,
     *audit_operations.OPERATIONS,
     Operation(

@@ -21,6 +21,7 @@ from gateway.admin.api.schema_parts import (
     list_of,
     taken,
 )
+from gateway.admin.api.webhook_schemas import WEBHOOK_SCHEMAS
 from gateway.domain.latency import ACCURACY, QUANTILES
 from gateway.domain.policy_history import CAUSES
 from gateway.domain.usage import STATUS_CLASSES, WINDOWS
@@ -362,6 +363,7 @@ SCHEMAS: Final[Mapping[str, Mapping[str, Any]]] = {
     **ACCOUNT_SCHEMAS,
     **_USAGE_SCHEMAS,
     **MCP_SCHEMAS,
+    **WEBHOOK_SCHEMAS,
     **_POLICY_SCHEMAS,
     **_AUDIT_SCHEMAS,
     **_ERROR_SCHEMAS,

@@ -21,11 +21,12 @@ from gateway.admin.console.cookie import RENEWED, renew_cookie, session_of
 from gateway.admin.console.render import page
 from gateway.admin.context import CLOCK, MANAGEMENT, SESSION, SESSIONS, is_by_tls
 from gateway.admin.guard import MOST_BODY_BYTES, spelled
-from gateway.admin.refusals import NO_STORE, Refused
+from gateway.admin.refusals import NO_STORE
 from gateway.admin.request_id import request_id_of
 from gateway.domain.ports import CorruptRecord, StoreDown
 from gateway.manage.management import Management
 from gateway.manage.problems import Changed, Conflict, Invalid, NotThere, Problem
+from gateway.manage.refusals import Refused
 
 _log = logging.getLogger(__name__)
 

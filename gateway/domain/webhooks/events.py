@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final
@@ -19,7 +19,7 @@ MOST_ID: Final = 512
 
 
 class NotJson(Exception):
-    """The body of a webhook is not JSON."""
+    """The body of a webhook is not JSON, nor a form with JSON where its kind knows forms."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +68,7 @@ def captured(
     kind = KINDS[integration.kind]
     kind.verify(body, header, secrets, now_us / 1_000_000)
     try:
-        payload = json.loads(body)
+        payload = kind.read(header, body)
     except (ValueError, RecursionError) as error:
         raise NotJson from error
     found = kind.normalize(header, payload)
@@ -97,8 +97,17 @@ def noticed(
     return _event(integration, f"notice {named}", event_type, _now(at_us), data)
 
 
+def trial(integration: Integration, event_type: str, nonce: str, now_us: int) -> Event:
+    """An event that tests an endpoint. Its data says so, whatever the type.
+
+    nonce: that no other test has
+    """
+    data = {"test": True, "message": "This is a test. Nothing has happened."}
+    return _event(integration, f"test {nonce}", event_type, _now(now_us), data)
+
+
 def _event(
-    integration: Integration, named: str, event_type: str, created: str, data: dict[str, Any]
+    integration: Integration, named: str, event_type: str, created: str, data: Mapping[str, Any]
 ) -> Event:
     digest = sha256(f"{integration.id}\0{named}".encode("utf-8", "surrogatepass")).hexdigest()
     event_id = f"evt_{digest[:32]}"

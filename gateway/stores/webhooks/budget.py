@@ -44,6 +44,7 @@ class Budget:
         self._shards = [_NOTHING] * SHARDS
         #: When the first finished event of each was over, by the clock of this process.
         self._oldest_s = [math.inf] * SHARDS
+        self._is_known = False
         self._throttle = LogThrottle()
 
     @property
@@ -55,6 +56,11 @@ class Budget:
         return max(0, self._total() - self.stats.bytes + self._shards[shard].bytes)
 
     @property
+    def shards(self) -> Sequence[ShardStats] | None:
+        """What each shard had at the last look; None: the store does not answer."""
+        return self._shards if self._is_known else None
+
+    @property
     def stats(self) -> ShardStats:
         """Those of all shards together, as they were at the last look."""
         return summed(self._shards)
@@ -64,7 +70,9 @@ class Budget:
         while True:
             try:
                 await self.look(queues)
+                self._is_known = True
             except StoreDown as error:
+                self._is_known = False
                 if self._throttle.suppressed("look", time.monotonic()) is not None:
                     log.warning("the shards of webhooks cannot be read: %s", error)
             await asyncio.sleep(LOOK_S)

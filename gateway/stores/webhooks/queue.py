@@ -36,11 +36,11 @@ import json
 from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final, Literal
 
+from gateway.domain.ports import BudgetSpent
 from gateway.stores.redis.errors import translated
 from gateway.stores.webhooks.scripts import SHARDS, Execute, Script, shard_of, tag_of
 from gateway.stores.webhooks.values import (
     Attempt,
-    BudgetSpent,
     Claim,
     Claimed,
     Delivery,

@@ -5,10 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 
-class BudgetSpent(Exception):
-    """There is no room for an event until others are over."""
-
-
 @dataclass(frozen=True, slots=True)
 class Claimed:
     """A delivery that a courier has to make.

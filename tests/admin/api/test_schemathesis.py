@@ -9,6 +9,7 @@ import asyncio
 import itertools
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hypothesis import HealthCheck, Phase, settings
 
 from gateway.admin.api.routes import OPERATIONS, document
 from tests.kit.admin import TOKEN, AdminScene
+from tests.kit.redis_server import RedisServer
 
 CONFIG = schemathesis.Config.from_dict(
     {
@@ -40,20 +42,36 @@ SCHEMA = schemathesis.openapi.from_dict(document(), config=CONFIG)
 
 
 class Live:
-    """A listener in its own thread, and its store. Wrong tokens are not delayed."""
+    """A listener in its own thread, and its stores. Wrong tokens are not delayed."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, redis: RedisServer) -> None:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever)
         self._thread.start()
         minutes = itertools.count(0, 60)
-        self._scene = AdminScene(folder, clock=lambda: float(next(minutes)))
+        self._scene = AdminScene(folder, clock=lambda: float(next(minutes)), webhooks_at=redis.url)
         self._run(self._scene.__aenter__)
         self.url = self._scene.url("/admin/v1")
 
     def fresh_key(self) -> str:
         """The id of a new key."""
         return str(self._run(self._scene.make_key)["id"])
+
+    def fresh(self, path: str) -> dict[str, str]:
+        """The parameters of a path with something new at it, as far as it needs something."""
+        if not path.startswith("/integrations/"):
+            return {"id": self.fresh_key()}
+        return self._run(partial(self._fresh_webhooks, "{watch}" in path))
+
+    async def _fresh_webhooks(self, has_watch: bool) -> dict[str, str]:
+        body = {"kind": "github", "account": "acme", "name": "Code"}
+        made = await self._scene.ask("POST", "/integrations", body)
+        found = {"id": str(made.json["id"])}
+        if has_watch:
+            body = {"url": "https://hooks.example.com/", "events": ["build.*"]}
+            watch = await self._scene.ask("POST", f"/integrations/{found['id']}/watches", body)
+            found["watch"] = str(watch.json["id"])
+        return found
 
     def stop(self) -> None:
         self._run(self._scene.__aexit__)
@@ -67,9 +85,11 @@ class Live:
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
-    live = Live(tmp_path_factory.mktemp("live"))
+    redis = RedisServer().start()
+    live = Live(tmp_path_factory.mktemp("live"), redis)
     yield live
     live.stop()
+    redis.stop()
 
 
 @settings(
@@ -85,7 +105,7 @@ def keeps_what_its_document_promises(case: schemathesis.Case, live: Live) -> Non
     if "id" in case.path_parameters and case.meta is not None:
         path = case.meta.components.get(schemathesis.core.parameters.ParameterLocation.PATH)
         if path is not None and path.mode.is_positive:
-            case.path_parameters["id"] = live.fresh_key()
+            case.path_parameters.update(live.fresh(case.operation.path))
     case.call_and_validate(
         base_url=live.url, headers={"Authorization": f"Bearer {TOKEN}"}, timeout=20
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hmac
 import json
 from dataclasses import replace
 
@@ -82,6 +83,25 @@ def test_it_is_verified_before_it_is_parsed() -> None:
 def test_what_is_no_json(body: bytes) -> None:
     with pytest.raises(NotJson):
         capture(body)
+
+
+@pytest.mark.parametrize("field", ["%7B%22action%22%3A%22opened%22%7D", "%7B"])
+def test_a_form(field: str) -> None:
+    """The body of a kind that sends forms. The form is signed, and its field is JSON."""
+    body = f"payload={field}".encode()
+    mac = hmac.new(SECRET.encode(), body, "sha256").hexdigest()
+    headers = {
+        "x-github-event": "pull_request",
+        "x-hub-signature-256": f"sha256={mac}",
+        "content-type": "application/x-www-form-urlencoded",
+    }
+    integration = replace(INTEGRATION, kind="github")
+    if field == "%7B":
+        with pytest.raises(NotJson):
+            captured(integration, body, lambda name: headers.get(name, ""), [SECRET], NOW_US)
+    else:
+        event = captured(integration, body, lambda name: headers.get(name, ""), [SECRET], NOW_US)
+        assert event.type == "pull_request.opened"
 
 
 @pytest.mark.parametrize("text", ["\ud800", "\u2028", "é", "\x00"])

@@ -14,12 +14,13 @@ from gateway.domain.webhooks.kinds.kind import (
     Kind,
     basic_secret,
     check_any,
-    payload_id,
 )
 from gateway.domain.webhooks.payload import at, moment, number, text
 from gateway.domain.webhooks.signatures import Unverified
 
+_PULL_REQUEST: Final = "git.pullrequest."
 _STATUS: Final = {"active": "open", "completed": "merged", "abandoned": "closed"}
+_OVER: Final = frozenset(("completed", "abandoned"))
 #: States of work items in the processes that come with it. Any other is in progress.
 _OPEN: Final = frozenset(("", "new", "to do", "proposed", "approved", "design", "requested"))
 _CLOSED: Final = frozenset(("closed", "done", "removed", "resolved", "completed", "inactive"))
@@ -41,10 +42,24 @@ def _verify(_body: bytes, header: Header, secrets: Sequence[str], _now_s: float)
     check_any(basic_secret(sent), secrets)
 
 
+def _delivery_id(_header: Header, payload: Any) -> str:
+    """The body's id; of a pull request that is over, how and when it ended.
+
+    A completion is sent as `updated` and as `merged`, by two subscriptions and with two ids. They
+    are one event, as is what is changed of it later.
+    """
+    its = at(payload, "resource")
+    status, closed = text(its, "status"), text(its, "closedDate")
+    is_over = text(payload, "eventType").startswith(_PULL_REQUEST) and status in _OVER and closed
+    if not is_over:
+        return text(payload, "id")
+    return " ".join((text(its, "repository.id"), text(its, "pullRequestId"), status, closed))
+
+
 def _normalize(_header: Header, payload: Any) -> Captured:
     event = text(payload, "eventType")
-    if event.startswith("git.pullrequest."):
-        return _pull_request(event.removeprefix("git.pullrequest."), payload)
+    if event.startswith(_PULL_REQUEST):
+        return _pull_request(event.removeprefix(_PULL_REQUEST), payload)
     if event in _TICKETS:
         return _work_item(_TICKETS[event], payload)
     return UNKNOWN
@@ -128,4 +143,4 @@ def _person(its: Any) -> Person:
     return Person(id=text(its, "id"), username=unique, email=unique if "@" in unique else "")
 
 
-AZURE_DEVOPS: Final = Kind("azure-devops", _verify, payload_id("id"), _normalize)
+AZURE_DEVOPS: Final = Kind("azure-devops", _verify, _delivery_id, _normalize, is_basic=True)

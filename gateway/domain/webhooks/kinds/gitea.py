@@ -2,24 +2,57 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, Final
 
 from gateway.domain.webhooks.kinds import github
-from gateway.domain.webhooks.kinds.forms import package
-from gateway.domain.webhooks.kinds.kind import UNKNOWN, Captured, Header, Kind, by_mac, header_id
+from gateway.domain.webhooks.kinds.forms import package, version_of
+from gateway.domain.webhooks.kinds.kind import (
+    UNKNOWN,
+    Captured,
+    Header,
+    Kind,
+    by_mac,
+    form_payload,
+    header_id,
+    read_json_or_form,
+)
 from gateway.domain.webhooks.payload import at, moment, text
+from gateway.domain.webhooks.signatures import Unverified
 
 _PACKAGES: Final = {"created": "published", "deleted": "deleted"}
-#: Reviews are pull requests with the action `reviewed`.
-_REVIEWS: Final = frozenset(("pull_request_approved", "pull_request_rejected"))
+#: Of the bodies of pull requests; a review has the action `reviewed`.
+_PULL_REQUESTS: Final = frozenset(
+    ("pull_request_approved", "pull_request_rejected", "pull_request_review_request")
+)
+#: The event first; of some, older versions send the finer type alone.
+_event: Final = header_id(
+    *("x-gitea-event", "x-forgejo-event", "x-gogs-event"),
+    *("x-gitea-event-type", "x-forgejo-event-type", "x-gogs-event-type"),
+)
+
+_by_mac: Final = by_mac("x-gitea-signature", "x-forgejo-signature")
+
+
+def _verify(body: bytes, header: Header, secrets: Sequence[str], now_s: float) -> None:
+    """Of a form, its JSON is signed, and not the form."""
+    signed = form_payload(header, body)
+    try:
+        _by_mac(body if signed is None else signed, header, secrets, now_s)
+    except Unverified:
+        if signed is None:
+            raise
+        _by_mac(body, header, secrets, now_s)
 
 
 def _normalize(header: Header, payload: Any) -> Captured:
     """As those of GitHub, with events in headers of their own, and packages of their own form."""
-    event = header("x-gitea-event") or header("x-forgejo-event") or header("x-gogs-event")
+    event = _event(header, payload)
     if event == "package":
         return _package(payload)
-    found = github.normalize(lambda _: "pull_request" if event in _REVIEWS else event, payload)
+    if event in _PULL_REQUESTS:
+        event = "pull_request"
+    found = github.normalize(lambda _: event, payload)
     if found.type.startswith("pull_request."):
         repository = found.data["repository"]
         repository["name"] = repository["name"] or repository["full_name"].rpartition("/")[2]
@@ -31,15 +64,12 @@ def _package(payload: Any) -> Captured:
     if action is None:
         return UNKNOWN
     its = at(payload, "package")
-    version = text(its, "version")
     data = package(
         its_id=text(its, "id"),
         name=text(its, "name"),
         kind=text(its, "type"),
-        version=version,
-        digest=version if version.startswith("sha256:") else "",
         repository=text(payload, "repository.full_name", "package.repository.full_name"),
-        url=text(its, "html_url"),
+        versions=[version_of(text(its, "version"), "", text(its, "html_url"))],
     )
     # It says nothing of when one was deleted.
     created = at(its, "created_at") if action == "published" else None
@@ -48,7 +78,8 @@ def _package(payload: Any) -> Captured:
 
 GITEA: Final = Kind(
     "gitea",
-    by_mac("x-gitea-signature", "x-forgejo-signature"),
+    _verify,
     header_id("x-gitea-delivery", "x-forgejo-delivery"),
     _normalize,
+    read=read_json_or_form,
 )

@@ -4,8 +4,23 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from gateway.domain.webhooks.kinds.forms import Person, Repository, package, pull_request, ticket
-from gateway.domain.webhooks.kinds.kind import UNKNOWN, Captured, Header, Kind, by_mac, header_id
+from gateway.domain.webhooks.kinds.forms import (
+    Person,
+    Repository,
+    package,
+    pull_request,
+    ticket,
+    version_of,
+)
+from gateway.domain.webhooks.kinds.kind import (
+    UNKNOWN,
+    Captured,
+    Header,
+    Kind,
+    by_mac,
+    header_id,
+    read_json_or_form,
+)
 from gateway.domain.webhooks.payload import at, moment, number, text
 
 #: Actions, here and of Gitea, that change something of what stays open or closed.
@@ -28,10 +43,16 @@ _PULL_REQUESTS: Final = {
     "closed": "closed",
     "deleted": "closed",
 }
+#: The action and state of a review that decides something; a comment alone does not.
+_REVIEWS: Final = frozenset(
+    ("submitted approved", "submitted changes_requested", "dismissed dismissed")
+)
 _ISSUES: Final = {
     **_UPDATES,
     **dict.fromkeys(
-        ("reopened", "transferred", "pinned", "unpinned", "typed", "untyped"), "updated"
+        ("reopened", "transferred", "pinned", "unpinned", "typed", "untyped")
+        + ("field_added", "field_removed"),
+        "updated",
     ),
     "opened": "created",
     "closed": "closed",
@@ -45,6 +66,8 @@ def normalize(header: Header, payload: Any) -> Captured:
     match header("x-github-event"):
         case "pull_request" if action in _PULL_REQUESTS:
             return _pull_request(_PULL_REQUESTS[action], payload)
+        case "pull_request_review" if f"{action} {text(payload, 'review.state')}" in _REVIEWS:
+            return _pull_request("updated", payload)
         case "issues" if action in _ISSUES:
             return _issue(_ISSUES[action], payload)
         case "package" | "registry_package" as event if action in _PACKAGES:
@@ -56,8 +79,9 @@ def normalize(header: Header, payload: Any) -> Captured:
 def _pull_request(action: str, payload: Any) -> Captured:
     its = at(payload, "pull_request")
     # One that was deleted has the state that it had.
-    status = "open" if text(its, "state") == "open" and action != "closed" else "closed"
-    if status == "closed" and at(its, "merged") is True:
+    status = "closed" if text(its, "state") == "closed" or action == "closed" else "open"
+    # A review says when it was merged, and not whether.
+    if status == "closed" and (at(its, "merged") is True or text(its, "merged_at")):
         status = "merged"
         action = "merged" if action == "closed" else action
     repository = at(payload, "repository")
@@ -84,7 +108,7 @@ def _issue(action: str, payload: Any) -> Captured:
         key=f"{text(payload, 'repository.full_name')}#{text(its, 'number')}",
         title=text(its, "title"),
         description=text(its, "body"),
-        status="open" if text(its, "state") == "open" else "closed",
+        status="closed" if text(its, "state") == "closed" or action == "closed" else "open",
         reporter=_person(at(its, "user")),
         assignee=_person(at(its, "assignee")),
         url=text(its, "html_url"),
@@ -96,16 +120,20 @@ def _issue(action: str, payload: Any) -> Captured:
 
 def _package(action: str, its: Any, payload: Any) -> Captured:
     version = at(its, "package_version")
-    # An image's version is its digest; people know its tag.
+    # An image has a digest for a version; people know its tag.
     image = at(version, "container_metadata")
     data = package(
         its_id=text(its, "id"),
         name=text(its, "name"),
         kind=text(its, "package_type", "ecosystem"),
-        version=text(image, "tag.name") or text(version, "version", "name"),
-        digest=text(image, "tag.digest", "manifest.digest"),
         repository=text(payload, "repository.full_name"),
-        url=text(version, "html_url") or text(its, "html_url"),
+        versions=[
+            version_of(
+                text(image, "tag.name") or text(version, "version", "name"),
+                text(image, "tag.digest", "manifest.digest"),
+                text(version, "html_url") or text(its, "html_url"),
+            )
+        ],
     )
     return Captured(f"package.{action}", moment(at(its, "updated_at")), data)
 
@@ -119,4 +147,5 @@ GITHUB: Final = Kind(
     by_mac("x-hub-signature-256", prefix="sha256="),
     header_id("x-github-delivery"),
     normalize,
+    read=read_json_or_form,
 )

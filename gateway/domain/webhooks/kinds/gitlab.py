@@ -71,22 +71,32 @@ def _merge_request(action: str, its: Any, payload: Any) -> Captured:
 
 
 def _issue(action: str, its: Any, payload: Any) -> Captured:
+    # Some types of work items are closed by an update.
+    has_moved = at(payload, "changes.state_id") is not None
+    if action == "updated" and text(its, "state") == "closed" and has_moved:
+        action = "closed"
     severity = text(its, "severity")
     assignees = _list(payload, "assignees")
     data = ticket(
         its_id=text(its, "id"),
-        key=f"{text(payload, 'project.path_with_namespace')}#{text(its, 'iid')}",
+        key=f"{_path(its, payload)}#{text(its, 'iid')}",
         title=text(its, "title"),
         description=text(its, "description"),
         status="closed" if text(its, "state") == "closed" else "open",
         priority="" if severity == "unknown" else severity,
         reporter=_author(its, payload),
-        assignee=_person(assignees[0]) if assignees else NOBODY,
+        assignee=_assignee(its, assignees),
         url=text(its, "url"),
         created=at(its, "created_at"),
         updated=at(its, "updated_at"),
     )
     return Captured(f"ticket.{action}", data["updated_at"], data)
+
+
+def _path(its: Any, payload: Any) -> str:
+    """Of the project, or of the group that an epic belongs to, which only its page names."""
+    group = text(its, "url").partition("/-/")[0].partition("/groups/")[2]
+    return text(payload, "project.path_with_namespace") or group
 
 
 def _author(its: Any, payload: Any) -> Person:
@@ -99,6 +109,15 @@ def _author(its: Any, payload: Any) -> Person:
     people = [actor, *_list(payload, "assignees"), *_list(payload, "reviewers")]
     of_author = (each for each in people if author_id and author_id == text(each, "id"))
     return _person(next(of_author, {"id": author_id}))
+
+
+def _assignee(its: Any, assignees: list[Any]) -> Person:
+    """The first. Older versions send its id elsewhere, which is sure where it is the only one."""
+    if not assignees:
+        return NOBODY
+    first = _person(assignees[0])
+    only = text(its, "assignee_id") if len(assignees) == 1 else ""
+    return Person(id=first["id"] or only, username=first["username"], email=first["email"])
 
 
 def _list(payload: Any, key: str) -> list[Any]:

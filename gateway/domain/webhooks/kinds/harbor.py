@@ -6,7 +6,7 @@ import json
 from hashlib import sha256
 from typing import Any, Final
 
-from gateway.domain.webhooks.kinds.forms import package
+from gateway.domain.webhooks.kinds.forms import package, version_of
 from gateway.domain.webhooks.kinds.kind import UNKNOWN, Captured, Header, Kind, by_token
 from gateway.domain.webhooks.payload import at, moment, text
 
@@ -30,19 +30,19 @@ def _normalize(_header: Header, payload: Any) -> Captured:
         return UNKNOWN
     event = at(payload, "event_data") or at(payload, "data")
     resources = at(event, "resources")
-    its = resources[0] if isinstance(resources, list) and resources else {}
     repository = at(event, "repository")
     name = text(repository, "repo_full_name", "name")
-    digest, tag = text(its, "digest"), text(its, "tag")
+    # One for each tag of what was deleted.
+    versions = [
+        version_of(text(its, "tag"), text(its, "digest"), text(its, "resource_url"))
+        for its in (resources if isinstance(resources, list) and resources else [{}])
+    ]
     data = package(
-        its_id=digest or f"{name}:{tag}",
+        its_id=versions[0]["digest"] or f"{name}:{versions[0]['version']}",
         name=name,
         kind="container",
-        # What has no tag has its digest there.
-        version="" if tag == digest else tag,
-        digest=digest,
         repository=text(repository, "namespace"),
-        url=text(its, "resource_url"),
+        versions=versions,
     )
     created = at(payload, "occur_at") or at(payload, "time")
     return Captured(f"package.{action}", moment(created), data)

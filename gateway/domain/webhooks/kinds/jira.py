@@ -15,6 +15,15 @@ _ACTIONS: Final = {
 }
 #: By the category of the status, as teams name their statuses as they like.
 _STATUS: Final = {"new": "open", "indeterminate": "in_progress", "done": "closed"}
+#: By the name, of versions before there were categories.
+_BY_NAME: Final = {
+    "in progress": "in_progress",
+    **dict.fromkeys(("done", "resolved", "closed"), "closed"),
+}
+#: Nodes of a document whose content is one line.
+_LINES: Final = frozenset(("paragraph", "heading", "codeBlock", "taskItem", "decisionItem"))
+#: No document is deeper.
+_MOST_DEPTH: Final = 64
 
 
 def _normalize(_header: Header, payload: Any) -> Captured:
@@ -23,14 +32,15 @@ def _normalize(_header: Header, payload: Any) -> Captured:
         return UNKNOWN
     its = at(payload, "issue")
     fields = at(its, "fields")
-    status = _STATUS.get(text(fields, "status.statusCategory.key"), "open")
+    by_name = _BY_NAME.get(text(fields, "status.name").lower(), "open")
+    status = _STATUS.get(text(fields, "status.statusCategory.key"), by_name)
     if action == "updated" and status == "closed" and _has_changed(payload, "status"):
         action = "closed"
     data = ticket(
         its_id=text(its, "id"),
         key=text(its, "key"),
         title=text(fields, "summary"),
-        description=text(fields, "description"),
+        description=_description(at(fields, "description")),
         status=status,
         priority=text(fields, "priority.name"),
         reporter=_person(at(fields, "reporter")),
@@ -42,6 +52,20 @@ def _normalize(_header: Header, payload: Any) -> Captured:
     return Captured(
         f"ticket.{action}", moment(at(payload, "timestamp")) or data["updated_at"], data
     )
+
+
+def _description(its: Any, depth: int = 0) -> str:
+    """A text, or the texts of a document in Atlassian's format, with a line for each block."""
+    if isinstance(its, str):
+        return text({"it": its}, "it")
+    if text(its, "type") == "hardBreak":
+        return "\n"
+    content = at(its, "content")
+    if not isinstance(content, list) or depth > _MOST_DEPTH:
+        return text(its, "text", "attrs.text", "attrs.shortName", "attrs.url")
+    blocks = text(its, "type") not in _LINES
+    parts = [_description(each, depth + 1) for each in content]
+    return "\n".join(filter(None, parts)) if blocks else "".join(parts)
 
 
 def _url(its: Any) -> str:
@@ -58,7 +82,7 @@ def _has_changed(payload: Any, field: str) -> bool:
 def _person(its: Any) -> Person:
     email = text(its, "emailAddress")
     return Person(
-        id=text(its, "accountId", "key"),
+        id=text(its, "accountId", "key", "name"),
         username=text(its, "name", "displayName"),
         # Of those who hide theirs, some versions send "?".
         email=email if "@" in email else "",

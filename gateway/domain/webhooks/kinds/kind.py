@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import hmac
+import json
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
+from urllib.parse import parse_qs
 
 from gateway.domain.webhooks.payload import text
 from gateway.domain.webhooks.signatures import Unverified, in_bytes
@@ -28,11 +30,35 @@ class Captured:
 
     type: str
     created: str = ""
-    data: dict[str, Any] = field(default_factory=dict)
+    data: Mapping[str, Any] = field(default_factory=dict)
 
 
+#: The content type of a form.
+FORM: Final = "application/x-www-form-urlencoded"
 #: An event that is not passed on: it is of a kind that no table knows.
 UNKNOWN: Final = Captured("")
+
+
+def read_json(_header: Header, body: bytes) -> Any:
+    """Raises ValueError, RecursionError."""
+    return json.loads(body)
+
+
+def read_json_or_form(header: Header, body: bytes) -> Any:
+    """JSON, or a form whose field `payload` is JSON. Raises as `read_json`."""
+    content = form_payload(header, body)
+    return json.loads(body if content is None else content)
+
+
+def form_payload(header: Header, body: bytes) -> bytes | None:
+    """The field `payload` of a form; None: the body is no form, or has no such field."""
+    if header("content-type").partition(";")[0].strip().lower() != FORM:
+        return None
+    try:
+        fields = parse_qs(body.decode("ascii"), max_num_fields=8, errors="strict")
+        return fields["payload"][0].encode()
+    except (ValueError, KeyError):
+        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,16 +66,20 @@ class Kind:
     """A kind of provider.
 
     name:        as in events: "github"
+    read:        (header, body) the payload. Raises ValueError, RecursionError
     delivery_id: (header, payload) how the provider names this webhook, so that one that is sent
                  again is the same event; "": it does not
     normalize:   (header, payload)
+    is_basic:    its secret is USER:PASSWORD
     captures:    it has a capture address and a provider's secret; False: nobody sends it anything
     """
 
     name: str
+    read: Callable[[Header, bytes], Any] = field(default=read_json, kw_only=True)
     verify: Verify
     delivery_id: Callable[[Header, Any], str]
     normalize: Callable[[Header, Any], Captured]
+    is_basic: bool = False
     captures: bool = True
 
 

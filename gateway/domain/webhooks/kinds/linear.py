@@ -49,7 +49,7 @@ def _normalize(_header: Header, payload: Any) -> Captured:
     priority = number(its, "priority")
     data = ticket(
         its_id=text(its, "id"),
-        key=text(its, "identifier"),
+        key=text(its, "identifier") or _key(its),
         title=text(its, "title"),
         description=text(its, "description"),
         status=status,
@@ -61,6 +61,12 @@ def _normalize(_header: Header, payload: Any) -> Captured:
         updated=at(its, "updatedAt"),
     )
     return Captured(f"ticket.{action}", moment(at(payload, "createdAt")), data)
+
+
+def _key(its: Any) -> str:
+    """As older webhooks have it: "TID-142"."""
+    parts = (text(its, "team.key"), text(its, "number"))
+    return "-".join(parts) if all(parts) else ""
 
 
 def _person(its_id: str, its: Any, actor: Any) -> Person:

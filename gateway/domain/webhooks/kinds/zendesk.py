@@ -15,7 +15,6 @@ from gateway.domain.webhooks.kinds.kind import (
     Kind,
     check_any,
     in_base64,
-    payload_id,
 )
 from gateway.domain.webhooks.payload import at, moment, text
 from gateway.domain.webhooks.signatures import TOLERANCE_S, Unverified, in_bytes
@@ -52,6 +51,11 @@ def _verify(body: bytes, header: Header, secrets: Sequence[str], now_s: float) -
         raise Unverified(f"the timestamp is {abs(age_s):.0f} s from now")
 
 
+def _delivery_id(header: Header, payload: Any) -> str:
+    """What a trigger sends has no id of its own, only that of its sending."""
+    return text(payload, "id") or header("x-zendesk-webhook-invocation-id")
+
+
 def _normalize(_header: Header, payload: Any) -> Captured:
     event = text(payload, "type")
     if not event.startswith(_PREFIX):
@@ -83,4 +87,4 @@ def _person(its_id: str) -> Person:
     return Person(id=its_id, username="", email="")
 
 
-ZENDESK: Final = Kind("zendesk", _verify, payload_id("id"), _normalize)
+ZENDESK: Final = Kind("zendesk", _verify, _delivery_id, _normalize)

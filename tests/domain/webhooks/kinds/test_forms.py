@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gateway.domain.webhooks.kinds.forms import (
     NOBODY,
     Person,
     Repository,
+    Version,
     incident,
     package,
     pull_request,
     ticket,
+    version_of,
 )
 
 NOOR = Person(id="31", username="noor", email="")
@@ -82,9 +86,11 @@ def test_an_incident() -> None:
 
 
 def test_a_package() -> None:
-    """So is its kind."""
+    """So is its kind. The first of its versions is the one that it is about."""
+    first = Version(version="1", digest="", url="https://example.org/1")
+    other = Version(version="latest", digest="sha256:00", url="")
     found = package(
-        its_id="9", name="n", kind="NuGet", version="1", digest="", repository="lab/tides"
+        its_id="9", name="n", kind="NuGet", repository="lab/tides", versions=[first, other]
     )
     assert found == {
         "id": "9",
@@ -93,5 +99,22 @@ def test_a_package() -> None:
         "version": "1",
         "digest": "",
         "repository": "lab/tides",
-        "url": "",
+        "url": "https://example.org/1",
+        "versions": [first, other],
     }
+
+
+@pytest.mark.parametrize(
+    ("name", "digest", "expected"),
+    [
+        ("2.4.0", "", ("2.4.0", "")),
+        ("2.4.0", "sha256:1f", ("2.4.0", "sha256:1f")),
+        ("sha256:1f", "", ("", "sha256:1f")),
+        ("sha256:1f", "sha256:1f", ("", "sha256:1f")),
+        ("", "", ("", "")),
+    ],
+)
+def test_a_version(name: str, digest: str, expected: tuple[str, str]) -> None:
+    """What has no tag has its digest in the place of one."""
+    found = version_of(name, digest, "u")
+    assert (found["version"], found["digest"], found["url"]) == (*expected, "u")

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from gateway.domain.webhooks.kinds.gitea import GITEA
+from gateway.domain.webhooks.kinds.kind import FORM
 from tests.domain.webhooks.kinds.cases import (
+    NOW,
+    OTHER,
     SECRET,
     Case,
     Sign,
     cases,
     check,
     check_signatures,
+    form,
     hmac_hex,
+    of,
     refuses,
 )
 
@@ -36,3 +43,25 @@ def test_prefixed() -> None:
     """The form of GitHub is none of theirs."""
     prefixed = hmac_hex("X-Gitea-Signature", "sha256=")(b"{}", SECRET)
     refuses(GITEA, b"{}", prefixed, "does not fit")
+
+
+def test_forms() -> None:
+    """Of a form the JSON in it is signed; a signature of the form itself is accepted as well."""
+    payload = {"action": "opened", "number": 2}
+    body = form(payload)
+    for signed in (json.dumps(payload).encode(), body):
+        header = of({"Content-Type": FORM, **SIGN(signed, SECRET)})
+        GITEA.verify(body, header, [OTHER, SECRET], NOW)
+        assert GITEA.read(header, body) == payload
+    changed = form({**payload, "number": 3})
+    refuses(GITEA, changed, {"Content-Type": FORM, **SIGN(body, SECRET)}, "does not fit")
+    refuses(GITEA, body, {"Content-Type": FORM, **SIGN(body, OTHER)}, "does not fit")
+    refuses(GITEA, body, {"Content-Type": FORM}, "expected")
+
+
+def test_the_secret_in_the_body() -> None:
+    """Older versions send it in the clear: nothing of the event has it."""
+    case = next(each.values[0] for each in cases("gitea") if "in-the-clear" in str(each))
+    found = GITEA.normalize(of(case.headers), GITEA.read(of(case.headers), case.body))
+    assert found.type
+    assert "in-the-clear" not in json.dumps(found.data)

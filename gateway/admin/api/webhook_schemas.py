@@ -1,0 +1,148 @@
+"""The JSON Schemas of webhooks, with descriptions and examples."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from gateway.admin.api.schema_parts import (
+    COUNT,
+    MAYBE_MOMENT,
+    MAYBE_TEXT,
+    MOMENT,
+    NAME,
+    TEXT,
+    answered,
+    list_of,
+    taken,
+)
+from gateway.domain.patterns import MOST_TITLE
+from gateway.domain.webhooks.destinations import MOST_URL
+from gateway.domain.webhooks.event_types import MOST_TYPE
+from gateway.domain.webhooks.events import MOST_ID
+from gateway.domain.webhooks.kinds.table import KINDS
+from gateway.domain.webhooks.watches import MOST_PATTERNS
+from gateway.manage.integrations import LEAST_SECRET, MOST_SECRET, MOST_SECRETS
+
+_INTEGRATION_ID: Final = {**TEXT, "examples": ["int_5f1c8a60d3b2479e01c4a7b3"]}
+_WATCH_ID: Final = {**TEXT, "examples": ["wat_5f1c8a60d3b2479e01c4a7b3"]}
+_KIND: Final = {"enum": sorted(KINDS), "description": "Of its provider."}
+_CHANGEABLE: Final[dict[str, Any]] = {
+    "name": {"type": "string", "minLength": 1, "maxLength": MOST_TITLE, "examples": ["Our code"]},
+    "paused": {"type": "boolean", "description": "It captures nothing."},
+}
+_INTEGRATION: Final = {
+    "id": _INTEGRATION_ID,
+    "account": {**TEXT, "examples": ["acme"]},
+    # A later version may have more kinds.
+    "kind": {**TEXT, "examples": ["github"]},
+    "name": TEXT,
+    "paused": {"type": "boolean"},
+    "created": MOMENT,
+    "capture": {
+        **MAYBE_TEXT,
+        "description": "The path that its provider sends webhooks to; null: it has no provider. "
+        "Whoever knows it still needs the secret.",
+        "examples": ["/hooks/0123456789abcdef0123456789abcdef"],
+    },
+}
+_SECRETS: Final = {
+    "type": "array",
+    "description": "Any of them verifies a webhook. They are kept sealed, and never shown. For "
+    "azure-devops each is USER:PASSWORD.",
+    "items": {
+        "type": "string",
+        "pattern": f"^[!-~]{{{LEAST_SECRET},{MOST_SECRET}}}$",
+        "writeOnly": True,
+    },
+    "minItems": 1,
+    "maxItems": MOST_SECRETS,
+}
+_WATCH_FIELDS: Final[dict[str, Any]] = {
+    "url": {
+        "type": "string",
+        "maxLength": MOST_URL,
+        "description": "https, of a public host.",
+        "examples": ["https://hooks.example.com/gateway"],
+    },
+    "events": {
+        "type": "array",
+        "description": "Types, or PREFIX.* for all types below it.",
+        "items": {"type": "string", "maxLength": MOST_TYPE},
+        "minItems": 1,
+        "maxItems": MOST_PATTERNS,
+        "examples": [["pull_request.*", "ticket.created"]],
+    },
+    "form": {
+        "enum": ["timed", "body-only"],
+        "description": "Of x-service-signature: over timestamp and body, or the body alone.",
+    },
+}
+_WATCH: Final = {
+    "id": _WATCH_ID,
+    "integration": _INTEGRATION_ID,
+    "url": TEXT,
+    "events": {"type": "array", "items": TEXT},
+    "form": TEXT,
+    "secret_version": {"type": "integer", "minimum": 1},
+    "created": MOMENT,
+    "status": {"enum": ["active", "failing", "disabled", "paused"]},
+    "reason": {**MAYBE_TEXT, "description": "Why it is disabled; null: it is not."},
+    "waiting": {**COUNT, "description": "Deliveries that wait."},
+    "in_flight": {**COUNT, "description": "Deliveries under way."},
+    "failures": {**COUNT, "description": "Failed attempts since the last success."},
+    "last_success": MAYBE_MOMENT,
+    "next_probe": {
+        **MAYBE_MOMENT,
+        "description": "When the next attempt is made after too many failures; null: at any time.",
+    },
+}
+
+WEBHOOK_SCHEMAS: Final = {
+    "Integration": answered(_INTEGRATION),
+    "IntegrationList": list_of("Integration"),
+    "NewIntegration": answered(
+        {
+            **_INTEGRATION,
+            "secret": {
+                **MAYBE_TEXT,
+                "description": "That was made for the provider; null: none was made.",
+            },
+        }
+    ),
+    "IntegrationCreate": taken(
+        {"kind": _KIND, "account": NAME, **_CHANGEABLE, "secrets": _SECRETS},
+        *("kind", "account", "name"),
+        examples=[{"kind": "github", "account": "acme", "name": "Our code"}],
+    ),
+    "IntegrationChange": taken(_CHANGEABLE, examples=[{"name": "Our code"}]),
+    "SecretsChange": taken({"secrets": _SECRETS}),
+    "EventToPublish": taken(
+        {
+            "type": {"type": "string", "maxLength": MOST_TYPE, "examples": ["deployment.finished"]},
+            "data": {"type": "object", "description": "What the event is about."},
+            "id": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": MOST_ID,
+                "description": "That you choose; default: another one for each event.",
+            },
+        },
+        *("type", "data"),
+        examples=[{"type": "deployment.finished", "data": {"number": 7}, "id": "deployment-7"}],
+    ),
+    "Published": answered(
+        {
+            "event": {**TEXT, "examples": ["evt_0123456789abcdef0123456789abcdef"]},
+            "deliveries": {**COUNT, "description": "How many were queued."},
+        }
+    ),
+    "Watch": answered(_WATCH),
+    "WatchList": list_of("Watch"),
+    "NewWatch": answered({**_WATCH, "secret": {**TEXT, "examples": ["whsec_…"]}}),
+    "WatchCreate": taken(
+        _WATCH_FIELDS,
+        *("url", "events"),
+        examples=[{"url": "https://hooks.example.com/", "events": ["pull_request.*"]}],
+    ),
+    "WatchChange": taken(_WATCH_FIELDS, examples=[{"events": ["pull_request.merged"]}]),
+}

@@ -1,0 +1,368 @@
+"""Integrations of all accounts: made, changed, paused, given new secrets, and published to.
+
+An integration is a connection of an account with a provider, whose webhooks it captures. Each
+change is in the audit log, without secrets and without the capture address.
+"""
+
+from __future__ import annotations
+
+import builtins
+import secrets
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Final, Protocol
+
+from gateway.domain.audit import Event
+from gateway.domain.ports import AuditStore, BudgetSpent
+from gateway.domain.webhooks.event_types import is_type
+from gateway.domain.webhooks.events import MOST_EVENT, MOST_ID, Integration, published
+from gateway.domain.webhooks.kinds.table import KINDS
+from gateway.domain.webhooks.watches import Watch
+from gateway.manage import audit_log
+from gateway.manage.audit_log import Actor
+from gateway.manage.problems import Changed, Conflict, Fault, Full, Invalid, NotThere
+from gateway.manage.reading import Reader, found, read_fields, read_name, read_word
+from gateway.manage.views import moment
+from gateway.policies.faults import one_of
+
+#: How many secrets of a provider hold at a time, and how long one is.
+MOST_SECRETS: Final = 4
+LEAST_SECRET: Final = 16
+MOST_SECRET: Final = 512
+#: Before the random part of a capture address.
+CAPTURE_PATH: Final = "/hooks/"
+_SECRET_WORDS: Final = f"{LEAST_SECRET} to {MOST_SECRET} printable ASCII characters, without spaces"
+_ID_WORDS: Final = f"1 to {MOST_ID} printable characters"
+
+
+class IntegrationStore(Protocol):
+    """What `stores.webhooks.resources` keeps."""
+
+    async def add_integration(self, integration: Integration) -> bool: ...
+    async def integration(self, integration: str) -> Integration | None: ...
+    async def integrations(self) -> list[Integration]: ...
+    async def replace_integration(self, old: Integration, new: Integration) -> bool: ...
+    async def remove_integration(self, integration: Integration) -> None: ...
+    async def watches(self, integration: str) -> list[Watch]: ...
+
+
+class EventQueue(Protocol):
+    """What `stores.webhooks.queue` takes."""
+
+    async def accept(self, integration: str, event: str, event_type: str, body: bytes) -> int: ...
+
+
+class Sealing(Protocol):
+    """What `webhooks.sealing` does."""
+
+    def seal(self, integration: str, secrets: Sequence[str]) -> str: ...
+
+
+@dataclass(frozen=True, slots=True)
+class NewSecrets:
+    """What is shown once. made: the provider's secret, if it was not given"""
+
+    made: str | None = field(default=None, repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """event: its id; deliveries: how many are queued, 0 also if it was published before"""
+
+    event: str
+    deliveries: int
+
+
+class Integrations:
+    """The integrations of all accounts.
+
+    queue_of:   the queue of an integration's events
+    most_bytes: of an event's data
+    new_id:     the random part of an id
+    """
+
+    def __init__(
+        self,
+        store: IntegrationStore,
+        audit: AuditStore,
+        queue_of: Callable[[str], EventQueue],
+        sealer: Sealing,
+        clock_us: Callable[[], int],
+        most_bytes: Callable[[], int] = lambda: MOST_EVENT,
+        new_id: Callable[[], str] = lambda: secrets.token_hex(12),
+    ) -> None:
+        self._store = store
+        self._audit = audit
+        self._queue_of = queue_of
+        self._sealer = sealer
+        self._clock_us = clock_us
+        self._most_bytes = most_bytes
+        self._new_id = new_id
+
+    async def create(
+        self, actor: Actor, given: Mapping[str, object]
+    ) -> tuple[Integration, NewSecrets]:
+        """A new one, and its provider's secret if none was given. Raises Invalid, Conflict."""
+        values = read_fields(given, _NEW_READERS, "kind", "account", "name")
+        its_secrets = values.pop("secrets", None)
+        kind = KINDS[values["kind"]]
+        integration = Integration(
+            f"int_{self._new_id()}", created_us=self._clock_us(), **_in_record(values)
+        )
+        shown = NewSecrets()
+        if kind.captures:
+            integration = replace(integration, capture=secrets.token_hex(16))
+            integration, shown = self._sealed(integration, its_secrets)
+        elif its_secrets is not None:
+            raise Invalid(_no_provider(kind.name))
+        if not await self._store.add_integration(integration):
+            raise Conflict("there are as many integrations as the store may have: remove some")
+        await self._note(actor, "integration.create", None, integration)
+        return integration, shown
+
+    async def get(self, integration: str) -> Integration:
+        """Raises NotThere."""
+        its = await self._store.integration(integration)
+        if its is None:
+            raise NotThere("there is no integration with this id")
+        return its
+
+    async def list(self, account: str | None = None) -> builtins.list[Integration]:
+        """By id. account: only its own; None: all"""
+        known = await self._store.integrations()
+        return [each for each in known if account in (None, each.account)]
+
+    async def edit(
+        self, actor: Actor, integration: str, given: Mapping[str, object]
+    ) -> Integration:
+        """Change some fields. Raises NotThere, Invalid, Changed."""
+        old = await self.get(integration)
+        faults = [
+            Fault(name, "a value", "no change of it: make another integration")
+            for name in ("kind", "account")
+            if name in given
+        ]
+        if faults:
+            raise Invalid(*faults)
+        values = _in_record(read_fields(given, _READERS))
+        return await self._change(actor, "integration.edit", old, replace(old, **values))
+
+    async def pause(self, actor: Actor, integration: str) -> Integration:
+        """Nothing is captured until it is resumed. Raises NotThere, Changed."""
+        old = await self.get(integration)
+        return await self._change(actor, "integration.pause", old, replace(old, is_paused=True))
+
+    async def resume(self, actor: Actor, integration: str) -> Integration:
+        """Raises NotThere, Changed."""
+        old = await self.get(integration)
+        return await self._change(actor, "integration.resume", old, replace(old, is_paused=False))
+
+    async def rotate_address(self, actor: Actor, integration: str) -> Integration:
+        """A new capture address, in place of the one before.
+
+        Raises NotThere, Conflict, Changed.
+        """
+        old = await self._captures(integration)
+        new = replace(old, capture=secrets.token_hex(16))
+        return await self._change(actor, "integration.rotate_address", old, new)
+
+    async def set_secrets(
+        self, actor: Actor, integration: str, given: Mapping[str, object]
+    ) -> tuple[Integration, NewSecrets]:
+        """Replace the provider's secrets, or make one if none is given.
+
+        Raises NotThere, Invalid, Conflict, Changed.
+        """
+        old = await self._captures(integration)
+        values = read_fields(given, {"secrets": _read_secrets})
+        new, shown = self._sealed(old, values.get("secrets"))
+        return await self._change(actor, "integration.set_secrets", old, new), shown
+
+    async def remove(self, actor: Actor, integration: str, *, force: bool = False) -> int:
+        """Remove it; returns how many watches went with it. Raises NotThere, Conflict.
+
+        force: with its watches, which cancels what waits for them; else they are a Conflict
+        """
+        old = await self.get(integration)
+        watches = len(await self._store.watches(integration))
+        if watches and not force:
+            what = "1 watch" if watches == 1 else f"{watches} watches"
+            raise Conflict(
+                f"integration {integration} has {what}: remove them first, or remove the "
+                "integration with force, which cancels what waits for them"
+            )
+        await self._store.remove_integration(old)
+        await self._note(actor, "integration.remove", old, None)
+        return watches
+
+    async def publish(self, integration: str, given: Mapping[str, object]) -> Published:
+        """Queue an event of the API itself. Raises NotThere, Invalid, Conflict, Full.
+
+        An id that was used in the last days is of the same event, which is not delivered again.
+        It is not in the audit log, which would have no room for anything else.
+        """
+        its = await self.get(integration)
+        values = read_fields(given, _EVENT_READERS, "type", "data")
+        if its.is_paused:
+            raise Conflict(f"integration {integration} is paused: resume it")
+        event_id = values.get("id") or secrets.token_hex(16)
+        try:
+            event = published(its, values["type"], values["data"], event_id, self._clock_us())
+        except (ValueError, RecursionError) as error:
+            what = "a value that JSON does not have, or too many levels"
+            raise Invalid(Fault("data", what, "an object of JSON")) from error
+        if len(event.body) > (most := self._most_bytes()):
+            raise Invalid(Fault("data", f"an event of {len(event.body)} bytes", f"{most} at most"))
+        queue = self._queue_of(integration)
+        try:
+            deliveries = await queue.accept(integration, event.id, event.type, event.body)
+        except BudgetSpent as error:
+            raise Full("there is no room for events until some are delivered") from error
+        return Published(event.id, deliveries)
+
+    # -- the parts ---------------------------------------------------------------------------------
+
+    async def _captures(self, integration: str) -> Integration:
+        its = await self.get(integration)
+        if not KINDS[its.kind].captures:
+            raise Conflict(str(_no_provider(its.kind)))
+        return its
+
+    def _sealed(
+        self, integration: Integration, given: Sequence[str] | None
+    ) -> tuple[Integration, NewSecrets]:
+        """With these secrets, or one that is made."""
+        kind, made = KINDS[integration.kind], None
+        if given is None:
+            made = f"gateway:{secrets.token_urlsafe(32)}" if kind.is_basic else _new_secret()
+        elif kind.is_basic:
+            faults = [
+                Fault(f"secrets[{index}]", "one without a colon", "USER:PASSWORD")
+                for index, each in enumerate(given)
+                if ":" not in each
+            ]
+            if faults:
+                raise Invalid(*faults)
+        sealed = self._sealer.seal(integration.id, given or (made or "",))
+        return replace(integration, sealed=sealed), NewSecrets(made)
+
+    async def _change(
+        self, actor: Actor, action: str, old: Integration, new: Integration
+    ) -> Integration:
+        if new != old:
+            if not await self._store.replace_integration(old, new):
+                raise Changed(f"integration {old.id} was changed by someone else, load it again")
+            await self._note(actor, action, old, new)
+        return new
+
+    async def _note(
+        self, actor: Actor, action: str, before: Integration | None, after: Integration | None
+    ) -> None:
+        its = after or before
+        assert its is not None
+        event = Event(
+            at_us=self._clock_us(),
+            actor=str(actor),
+            action=action,
+            subject=f"integration:{its.id}",
+            before=None if before is None else _recorded(before),
+            after=None if after is None else _recorded(after),
+        )
+        await audit_log.note(self._audit, event)
+
+
+def integration_as_json(integration: Integration) -> dict[str, object]:
+    """An integration, as an operator sees it: also its capture address."""
+    capture = f"{CAPTURE_PATH}{integration.capture}" if integration.capture else None
+    return {**_recorded(integration), "capture": capture}
+
+
+def _recorded(integration: Integration) -> dict[str, object]:
+    return {
+        "id": integration.id,
+        "account": integration.account,
+        "kind": integration.kind,
+        "name": integration.name,
+        "paused": integration.is_paused,
+        "created": moment(integration.created_us),
+    }
+
+
+def _in_record(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {"is_paused" if name == "paused" else name: each for name, each in values.items()}
+
+
+def _new_secret() -> str:
+    return secrets.token_urlsafe(32)
+
+
+def _no_provider(kind: str) -> Fault:
+    return Fault("kind", kind, "one with a provider: this one has no address and no secret")
+
+
+# -- readers ---------------------------------------------------------------------------------------
+
+
+def _read_kind(value: object) -> str:
+    if not isinstance(value, str) or value not in KINDS:
+        raise Invalid(Fault("kind", found(value), one_of(KINDS)))
+    return value
+
+
+def _read_paused(value: object) -> bool:
+    if not isinstance(value, bool):
+        raise Invalid(Fault("paused", found(value), "true or false"))
+    return value
+
+
+def _read_secrets(value: object) -> tuple[str, ...]:
+    """The faults never show what was found: it may be most of a secret."""
+    if not isinstance(value, Sequence) or isinstance(value, str):
+        raise Invalid(Fault("secrets", "no list", f"a list of 1 to {MOST_SECRETS}"))
+    if not 1 <= len(value) <= MOST_SECRETS:
+        raise Invalid(Fault("secrets", f"{len(value)} entries", f"1 to {MOST_SECRETS}"))
+    faults = [
+        Fault(f"secrets[{index}]", "another text or value", _SECRET_WORDS)
+        for index, entry in enumerate(value)
+        if not isinstance(entry, str) or not _is_secret(entry)
+    ]
+    if faults:
+        raise Invalid(*faults)
+    return tuple(value)
+
+
+def _is_secret(text: str) -> bool:
+    return LEAST_SECRET <= len(text) <= MOST_SECRET and all("!" <= char <= "~" for char in text)
+
+
+def _read_type(value: object) -> str:
+    if not isinstance(value, str) or not is_type(value):
+        raise Invalid(Fault("type", found(value), 'a type such as "deployment.finished"'))
+    return value
+
+
+def _read_data(value: object) -> dict[str, Any]:
+    if not isinstance(value, Mapping):
+        raise Invalid(Fault("data", found(value), "an object"))
+    return dict(value)
+
+
+def _read_id(value: object) -> str:
+    if not isinstance(value, str) or not 1 <= len(value) <= MOST_ID or not value.isprintable():
+        raise Invalid(Fault("id", found(value), _ID_WORDS))
+    return value
+
+
+_READERS: Final[Mapping[str, Reader]] = {"name": read_name, "paused": _read_paused}
+_NEW_READERS: Final[Mapping[str, Reader]] = {
+    **_READERS,
+    "kind": _read_kind,
+    "account": partial(read_word, "account"),
+    "secrets": _read_secrets,
+}
+_EVENT_READERS: Final[Mapping[str, Reader]] = {
+    "type": _read_type,
+    "data": _read_data,
+    "id": _read_id,
+}

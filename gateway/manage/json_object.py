@@ -1,0 +1,32 @@
+"""Reads the body of a request as a JSON object, strictly: every reader finds the same in it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+
+from gateway.manage.refusals import BODY_NOT_JSON, Refused
+
+
+def read_object(content: bytes) -> Mapping[str, object]:
+    """A JSON object, strictly: UTF-8, no name twice, no NaN. Raises Refused."""
+    try:
+        found = json.loads(content.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
+        # An escaped lone surrogate is not valid text, and later steps could not encode it.
+        json.dumps(found, ensure_ascii=False).encode()
+    except (ValueError, RecursionError) as error:
+        raise Refused(BODY_NOT_JSON) from error
+    if not isinstance(found, dict):
+        raise Refused(BODY_NOT_JSON)
+    return found
+
+
+def _once(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise ValueError("a name is repeated")
+    return found
+
+
+def _no_constant(name: str) -> object:
+    raise ValueError(f"{name} is not JSON")

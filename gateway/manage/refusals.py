@@ -1,0 +1,123 @@
+"""The refusals of APIs that change something, beside those of `errors`, in one table.
+
+It also maps each `Problem` of the management, and each exception of the store, to a refusal.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from gateway import errors
+from gateway.domain.ports import CorruptRecord, StoreDown
+from gateway.errors import Refusal
+from gateway.manage.problems import Changed, Conflict, Full, Invalid, NotThere
+
+UNREADABLE: Final = Refusal(
+    "unreadable",
+    400,
+    "bad_request",
+    "BAD_REQUEST",
+    "The request cannot be read as HTTP/1.1, or its head is too large. Send a smaller, plain one.",
+    closes=True,
+)
+BODY_BROKEN: Final = Refusal(
+    "body_broken",
+    400,
+    "bad_request",
+    "BODY_BROKEN",
+    "The body ended before it was complete, or its chunks cannot be read. Send it again.",
+    closes=True,
+)
+BODY_NOT_JSON: Final = Refusal(
+    "body_not_json",
+    400,
+    "bad_request",
+    "BODY_NOT_JSON",
+    "The body is not a JSON object in UTF-8. Send one, with each name once.",
+)
+MEDIA_TYPE: Final = Refusal(
+    "media_type",
+    415,
+    "unsupported_media_type",
+    "UNSUPPORTED_MEDIA_TYPE",
+    "The body is not declared as JSON. Send it as 'Content-Type: application/json'.",
+)
+TOO_MANY_TESTS: Final = Refusal(
+    "too_many_tests",
+    503,
+    "service_unavailable",
+    "TOO_MANY_TESTS",
+    "Too many webhooks are being tested at the moment. Try again shortly.",
+    "gateway",
+)
+
+#: The message of these is the text of the exception.
+INVALID: Final = Refusal("invalid", 422, "invalid", "INVALID", "")
+NOT_THERE: Final = Refusal("not_there", 404, "not_found", "NOT_FOUND", "")
+CONFLICT: Final = Refusal("conflict", 409, "conflict", "CONFLICT", "")
+CORRUPT: Final = Refusal("corrupt", 500, "internal_error", "CORRUPT_RECORD", "", "gateway")
+CHANGED: Final = Refusal("changed", 412, "precondition_failed", "CHANGED_MEANWHILE", "")
+FULL: Final = Refusal(
+    "events_full",
+    503,
+    "service_unavailable",
+    "EVENTS_FULL",
+    "There is no room for more events until some are delivered. Try again later.",
+    "gateway",
+)
+
+_OF: Final[dict[type[Exception], Refusal]] = {
+    Invalid: INVALID,
+    NotThere: NOT_THERE,
+    Conflict: CONFLICT,
+    Changed: CHANGED,
+    Full: FULL,
+    CorruptRecord: CORRUPT,
+    StoreDown: errors.STORE_UNAVAILABLE,
+}
+
+
+class Refused(Exception):
+    """Raised by a handler that refuses a request; its caller sends the answer."""
+
+    def __init__(self, refusal: Refusal) -> None:
+        super().__init__(refusal.reason)
+        self.refusal = refusal
+
+
+@dataclass(frozen=True, slots=True)
+class Told:
+    """A refusal with what is told about one request. more: further fields of the body"""
+
+    refusal: Refusal
+    message: str
+    more: Mapping[str, Any] = field(default_factory=dict)
+
+    def body(self, request_id: str) -> dict[str, Any]:
+        """The body of the answer, as JSON."""
+        return {
+            "error": self.refusal.error,
+            "message": self.message,
+            "code": self.refusal.code,
+            **self.more,
+            "request_id": request_id,
+        }
+
+
+def told_of(error: Exception) -> Told | None:
+    """What an exception means for the client. None: it is an internal error."""
+    if isinstance(error, Refused):
+        return Told(error.refusal, error.refusal.message)
+    found = next((refused for kind, refused in _OF.items() if isinstance(error, kind)), None)
+    if found is None:
+        return None
+    if isinstance(error, Invalid):
+        faults = [
+            {"path": fault.at, "found": fault.found, "expected": fault.expected}
+            for fault in error.faults
+        ]
+        words = "The input has faults. Correct those in `faults`, then send it again."
+        return Told(found, words, {"faults": faults})
+    return Told(found, found.message or str(error))

@@ -1,0 +1,51 @@
+"""Integrations, watches, events and deliveries, as one object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from gateway.domain.ports import AuditStore
+from gateway.domain.webhooks.events import MOST_EVENT
+from gateway.manage.integrations import EventQueue, Integrations, IntegrationStore, Sealing
+from gateway.manage.watches import Watches, WatchStore
+
+
+class ResourceStore(IntegrationStore, WatchStore, Protocol):
+    """What `stores.webhooks.resources` keeps."""
+
+
+class WebhookStores(Protocol):
+    """What `stores.webhooks.opening` opens."""
+
+    @property
+    def resources(self) -> ResourceStore: ...
+
+    def queue_of(self, integration: str) -> EventQueue: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Webhooks:
+    """What the faces for operators use."""
+
+    integrations: Integrations
+    watches: Watches
+
+
+def build_webhooks(
+    stores: WebhookStores,
+    audit: AuditStore,
+    master: bytes,
+    sealer: Sealing,
+    clock_us: Callable[[], int],
+    most_bytes: Callable[[], int] = lambda: MOST_EVENT,
+) -> Webhooks:
+    """Build it on these stores.
+
+    master: the webhook key; sealer: of the secrets of providers, by the same key
+    """
+    return Webhooks(
+        Integrations(stores.resources, audit, stores.queue_of, sealer, clock_us, most_bytes),
+        Watches(stores.resources, audit, master, clock_us),
+    )

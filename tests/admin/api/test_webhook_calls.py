@@ -1,0 +1,177 @@
+"""The operations of webhooks, over a real Redis; the document checks every answer."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from gateway.admin.api.routes import OPERATIONS
+from gateway.domain.webhooks.watches import secret_of
+from tests.admin.api.test_calls import Caller
+from tests.kit.admin import MASTER, AdminScene
+from tests.kit.redis_server import RedisServer
+
+INTEGRATION = {"kind": "github", "account": "acme", "name": "Code"}
+WATCH = {"url": "https://hooks.example.com/", "events": ["build.*"]}
+SECRET = "a-secret-of-the-provider"
+
+
+@pytest.fixture
+async def call(tmp_path: Path, redis_server: RedisServer) -> AsyncIterator[Caller]:
+    async with AdminScene(tmp_path, webhooks_at=redis_server.url) as scene:
+        yield Caller(scene)
+
+
+async def made(call: Caller, **fields: object) -> dict[str, Any]:
+    return dict((await call("POST", "/integrations", {**INTEGRATION, **fields}, 201)).json)
+
+
+async def watched(call: Caller, integration: str) -> str:
+    answer = await call("POST", f"/integrations/{integration}/watches", WATCH, 201)
+    return f"/integrations/{integration}/watches/{answer.json['id']}"
+
+
+async def actions(call: Caller) -> list[str]:
+    return [action for action, _, _ in await call.events()]
+
+
+async def test_an_integration(call: Caller) -> None:
+    """Made, found, renamed, paused, resumed and deleted, each in the audit log."""
+    answer = await call("POST", "/integrations", INTEGRATION, 201, X_Admin_Actor="anna")
+    its = answer.json
+    path = f"/integrations/{its['id']}"
+    assert answer.headers["Location"] == f"/admin/v1{path}"
+    secret = its.pop("secret")
+    assert len(secret) >= 40
+    assert (await call("GET", path)).json == its
+    assert (await call("GET", "/integrations")).json == {"items": [its], "next": None}
+    assert (await call("PATCH", path, {"name": "Ours"})).json == {**its, "name": "Ours"}
+    for _ in range(2):
+        assert (await call("POST", f"{path}/pause")).json["paused"] is True
+    assert (await call("POST", f"{path}/resume")).json["paused"] is False
+    await call("DELETE", path, status=204)
+    await call("GET", path, status=404)
+    assert await actions(call) == [
+        f"integration.{name}" for name in ("create", "edit", "pause", "resume", "remove")
+    ]
+    events = await call.events()
+    assert events[0][1:] == ("anna (api, 127.0.0.1)", f"integration:{its['id']}")
+    log = json.dumps((await call("GET", "/audit")).json)
+    assert secret not in log
+    assert its["capture"] not in log
+
+
+async def test_integrations_come_in_pages(call: Caller) -> None:
+    """Of all accounts, or of one."""
+    ids = sorted([(await made(call, account=name))["id"] for name in ("a", "b", "a")])
+    seen, path = [], "/integrations?count=2"
+    for _ in range(2):
+        page = (await call("GET", path)).json
+        seen += [each["id"] for each in page["items"]]
+        path = f"/integrations?count=2&after={page['next']}"
+    assert (seen, page["next"]) == (ids, None)
+    assert len((await call("GET", "/integrations?account=a")).json["items"]) == 2
+    assert (await call("GET", "/integrations?account=c")).json["items"] == []
+
+
+async def test_secrets_of_a_provider(call: Caller) -> None:
+    """They are taken, and never shown; one that is made is shown once."""
+    its = await made(call, secrets=[SECRET])
+    assert its["secret"] is None
+    path = f"/integrations/{its['id']}/secret"
+    assert (await call("PUT", path, {"secrets": [SECRET, SECRET + "2"]})).json["secret"] is None
+    assert len((await call("PUT", path, {})).json["secret"]) >= 40
+    faulty = await call("PUT", path, {"secrets": [f"{SECRET}\n"]}, 422)
+    assert SECRET not in str(faulty.json)
+    assert SECRET not in json.dumps((await call("GET", "/audit")).json)
+
+
+async def test_another_address(call: Caller) -> None:
+    its = await made(call)
+    moved = await call("POST", f"/integrations/{its['id']}/rotate-address")
+    assert moved.json["capture"].startswith("/hooks/")
+    assert moved.json["capture"] != its["capture"]
+
+
+async def test_watches(call: Caller) -> None:
+    """The operator acts for the account of the integration."""
+    its = await made(call)
+    base = f"/integrations/{its['id']}/watches"
+    answer = await call("POST", base, WATCH, 201)
+    watch = answer.json
+    path = f"{base}/{watch['id']}"
+    assert answer.headers["Location"] == f"/admin/v1{path}"
+    assert watch.pop("secret") == secret_of(MASTER, watch["id"], 1)
+    assert (await call("GET", path)).json == watch
+    assert (await call("GET", base)).json == {"items": [watch], "next": None}
+    assert (watch["status"], watch["reason"], watch["waiting"]) == ("active", None, 0)
+    changed = {"events": ["build.finished"], "form": "body-only"}
+    assert (await call("PATCH", path, changed)).json == {**watch, **changed}
+    rotated = (await call("POST", f"{path}/rotate-secret")).json
+    assert rotated["secret"] == secret_of(MASTER, watch["id"], 2)
+    assert (await call("POST", f"{path}/pause")).json["status"] == "paused"
+    assert (await call("POST", f"{path}/resume")).json["status"] == "active"
+    await call("DELETE", f"/integrations/{its['id']}", status=409)
+    await call("DELETE", path, status=204)
+    await call("GET", path, status=404)
+    assert (await actions(call))[1:] == [
+        f"watch.{name}" for name in ("create", "edit", "rotate", "pause", "resume", "remove")
+    ]
+
+
+async def test_deleting_with_force(call: Caller) -> None:
+    its = await made(call)
+    path = await watched(call, its["id"])
+    await call("DELETE", f"/integrations/{its['id']}?force=true", status=204)
+    await call("GET", path, status=404)
+
+
+async def test_publishing(call: Caller) -> None:
+    """Once for each id; up to the size of an event, which is more than other bodies may have."""
+    its = await made(call)
+    watch = await watched(call, its["id"])
+    path = f"/integrations/{its['id']}/events"
+    event = {"type": "build.finished", "data": {"text": "x" * 500_000}, "id": "build-1"}
+    first = (await call("POST", path, event, 202)).json
+    assert first["deliveries"] == 1
+    again = (await call("POST", path, event, 202)).json
+    assert again == {"event": first["event"], "deliveries": 0}
+    assert (await call("GET", watch)).json["waiting"] == 1
+    large = {**event, "data": {"text": "x" * (1024 * 1024 - 150)}}
+    fault = (await call("POST", path, large, 422)).json["faults"][0]
+    assert fault["path"] == "data"
+    await call("POST", "/integrations", {"name": "x" * 100_000}, 413)
+    await call("POST", f"/integrations/{its['id']}/pause")
+    await call("POST", path, event, 409)
+
+
+async def test_faults(call: Caller) -> None:
+    its = await made(call)
+    base = f"/integrations/{its['id']}"
+    for method, path, body, places in (
+        ("POST", "/integrations", {}, ["kind", "account", "name"]),
+        ("PATCH", base, {"kind": "gitlab"}, ["kind"]),
+        ("POST", f"{base}/events", {"type": "x"}, ["data", "type"]),
+        ("POST", f"{base}/watches", {"url": "http://x/", "events": []}, ["url", "events"]),
+    ):
+        answer = await call(method, path, body, 422)
+        assert [fault["path"] for fault in answer.json["faults"]] == places
+
+
+async def test_without_a_redis(tmp_path: Path) -> None:
+    """Each operation says that webhooks need one."""
+    words = {"{id}": "int_1", "{watch}": "wat_1", "{event}": "evt_1", "{delivery}": "evt_1:wat_1:1"}
+    async with AdminScene(tmp_path) as scene:
+        call = Caller(scene)
+        for operation in OPERATIONS:
+            if operation.tag == "webhooks":
+                path = operation.path
+                for name, example in words.items():
+                    path = path.replace(name, example)
+                body = {} if operation.body is not None else None
+                answer = await call(operation.method, path, body, 503)
+                assert answer.json["code"] == "WEBHOOKS_NEED_REDIS"
