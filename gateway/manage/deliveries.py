@@ -12,10 +12,9 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from gateway.domain.audit import Event
-from gateway.domain.ports import AuditStore, CorruptRecord
+from gateway.domain.ports import AuditStore, BudgetSpent, CorruptRecord
 from gateway.domain.webhooks.deliveries import (
     Attempt,
-    BudgetSpent,
     Delivery,
     KeptEvent,
     Replayed,

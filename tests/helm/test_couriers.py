@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import base64
 from ipaddress import ip_address, ip_network
+from pathlib import Path
 from typing import Any
 
 import click
 import pytest
 
 from gateway.cli.main import cli
+from gateway.domain.webhooks import destinations
 from gateway.domain.webhooks.destinations import Destinations
 from tests.helm.chart import (
     Object,
@@ -20,7 +22,12 @@ from tests.helm.chart import (
     settings,
     variant,
 )
-from tests.helm.test_runs import NO_OPTIONS
+from tests.helm.test_runs import NO_OPTIONS, is_ready, write_secret
+from tests.kit.eventually import eventually
+from tests.kit.gateway import READY_S, Process
+from tests.kit.ports import free_port
+from tests.kit.redis_server import RedisServer
+from tests.kit.wire import fetch
 
 MINE = "release-rate-limiting-gateway"
 KEY_FILE = "/run/secrets/gateway/webhook-key"
@@ -138,10 +145,9 @@ def test_they_have_no_admin_token(latest: int) -> None:
     assert "GATEWAY_ADMIN_TOKEN_FILE" not in variables(objects)
 
 
-@pytest.mark.parametrize("name", ["couriers"])
-def test_settings_are_options_of_deliver(latest: int, name: str) -> None:
+def test_settings_are_options_of_deliver(latest: int) -> None:
     """Each variable of the couriers' container is one that `gateway deliver` reads."""
-    objects = variant(latest, name)
+    objects = variant(latest, "couriers")
     assert container(objects)["args"][0] == "deliver"
     command = cli.get_command(click.Context(cli), "deliver")
     assert command is not None
@@ -247,7 +253,17 @@ def reaches(rule: Object, address: str) -> bool:
 def test_what_they_reach_is_what_they_deliver_to(latest: int, address: str) -> None:
     """The public internet: what a courier itself refuses, its pod cannot reach either."""
     rule = networks(render(latest, apart()))["egress"][-1]
-    assert reaches(rule, address) == Destinations().may_reach(address)
+    assert reaches(rule, address) == Destinations().admit(ip_address(address))
+
+
+def test_no_range_is_forgotten(latest: int) -> None:
+    """The policy excepts exactly the ranges that a courier refuses."""
+    rule = networks(render(latest, apart()))["egress"][-1]
+    blocks = {peer["ipBlock"]["cidr"]: peer["ipBlock"]["except"] for peer in rule["to"]}
+    assert blocks == {
+        "0.0.0.0/0": [str(each) for each in destinations._NOT_V4],
+        str(destinations._V6): [str(each) for each in destinations._NOT_V6],
+    }
 
 
 def test_receivers_in_private_networks(latest: int) -> None:
@@ -313,3 +329,56 @@ def test_without_a_network_policy(latest: int) -> None:
     """Where another tool makes them."""
     objects = render(latest, apart(networkPolicy={"enabled": False}))
     assert not [entry for entry in objects if entry["kind"] == "NetworkPolicy"]
+
+
+# -- as processes ----------------------------------------------------------------------------------
+
+
+async def test_both_start_as_rendered(
+    latest: int, redis_server: RedisServer, tmp_path: Path
+) -> None:
+    """`gateway deliver` gets ready, and a gateway with the chart's variables leads to it."""
+    gateway_port, port, admin_port, own_port = (free_port() for _ in range(4))
+    values = {
+        "listen": {"host": "127.0.0.1", "port": gateway_port},
+        "admin": {"port": admin_port},
+        "externalRedis": {"url": redis_server.url},
+        "policies": {"upstream": "http://127.0.0.1:9"},
+        "webhooks": {"deployment": {"enabled": True, "port": port}},
+    }
+    objects = render(latest, values)
+    policies = tmp_path / "policies"
+    policies.mkdir()
+    for file, text in one(objects, "ConfigMap", "-policies")["data"].items():
+        (policies / file).write_text(text, encoding="utf-8")
+    write_secret(objects, "-admin", "token", tmp_path / "admin-token")
+    write_secret(objects, "-webhooks", "webhook-key", tmp_path / "webhook-key")
+    here = {
+        "/etc/gateway/policies": str(policies),
+        "/run/secrets/gateway/admin-token": str(tmp_path / "admin-token"),
+        KEY_FILE: str(tmp_path / "webhook-key"),
+        # Names of a cluster, and the one address of two pods.
+        f"http://{MINE}-couriers:{port}": f"http://127.0.0.1:{port}",
+    }
+    of_couriers, of_gateway = (
+        {name: here.get(value, value) for name, value in found.items()}
+        for found in (variables(objects), settings(objects))
+    )
+    of_couriers["GATEWAY_DATA"] = str(tmp_path / "couriers")
+    of_gateway["GATEWAY_DATA"] = str(tmp_path / "gateway")
+    of_gateway["GATEWAY_ADMIN"] = f"127.0.0.1:{own_port}"
+    couriers = Process(tmp_path / "a", *container(objects)["args"], environment=of_couriers)
+    gateway = Process(tmp_path / "b", "serve", environment=of_gateway)
+    try:
+        await eventually(lambda: is_ready(couriers, admin_port), "couriers", READY_S)
+        await eventually(lambda: is_ready(gateway, own_port), "a gateway", READY_S)
+        answer = await fetch(port, "/hooks/" + "0" * 32, method="POST", body=b"{}")
+        assert answer.status == 404
+        answer = await fetch(gateway_port, "/hooks/" + "0" * 32, method="POST", body=b"{}")
+        assert (answer.status, b"Nothing is captured" in answer.body) == (404, True)
+        metrics = (
+            await fetch(admin_port, "/metrics", headers=[("Host", "127.0.0.1")])
+        ).body.decode()
+        assert 'gateway_couriers{state="live"} 1.0' in metrics
+    finally:
+        assert (await gateway.stop(), await couriers.stop()) == (0, 0)
