@@ -27,6 +27,7 @@ from gateway.admin.token import STRONG, AdminToken, TokenFault, read_token
 from gateway.domain.ports import AdminStore
 from gateway.manage.management import Management, build_management
 from gateway.manage.policies import Loaded
+from gateway.manage.webhooks import Webhooks, build_webhooks
 from gateway.observe.registry import Snapshot
 from gateway.runtime.certificates import keep_certificates
 from gateway.runtime.listening_sockets import bind_admin
@@ -35,6 +36,8 @@ from gateway.runtime.process import raise_limit
 from gateway.runtime.settings import CannotStart, Settings, authority
 from gateway.stores.admin import MemoryAdminStore
 from gateway.stores.managed import ManagedStores, open_managed
+from gateway.webhooks.master import MasterFault, read_master
+from gateway.webhooks.sealing import Sealer
 
 log = logging.getLogger("gateway")
 
@@ -95,13 +98,18 @@ async def administration(
     async with AsyncExitStack() as stack:
         store = settings.store
         if stores is None and store is not None and store.kind != "memory":
-            stores = await stack.enter_async_context(open_managed(store, clock_us))
+            stores = await stack.enter_async_context(
+                open_managed(store, clock_us, lambda: loaded().policy.webhooks)
+            )
         admin_store = MemoryAdminStore() if stores is None else stores.admin
         token = await _token(settings, environ, admin_store)
         sessions = Sessions(token.text, admin_store)
         tasks.keep_running(stack, keep_marked(token, admin_store), "mark of the admin token")
         tasks.keep_running(stack, _keep_noting_ended(sessions), "ended sessions")
-        management = None if stores is None else _manage(stores, loaded, snapshot)
+        management = None
+        if stores is not None:
+            webhooks = await _webhooks(settings, environ, stores, loaded)
+            management = _manage(stores, loaded, snapshot, webhooks)
         if recorder is not None:
             tasks.keep_running(stack, recorder.describe(), "policy changes")
             if management is not None and stores is not None:
@@ -158,8 +166,35 @@ async def _keep_noting_ended(sessions: Sessions) -> None:
         await sessions.note_ended(now_s())
 
 
+async def _webhooks(
+    settings: Settings,
+    environ: Mapping[str, str],
+    stores: ManagedStores,
+    loaded: Callable[[], Loaded],
+) -> Webhooks | None:
+    if stores.webhooks is None:
+        return None
+    master = settings.master
+    if master is None:
+        try:
+            master = await asyncio.to_thread(read_master, environ, settings.data)
+        except MasterFault as fault:
+            raise CannotStart(str(fault)) from fault
+    return build_webhooks(
+        stores.webhooks,
+        stores.audit,
+        master.key,
+        Sealer(master.key),
+        stores.clock_us,
+        lambda: loaded().policy.webhooks.event_bytes,
+    )
+
+
 def _manage(
-    stores: ManagedStores, loaded: Callable[[], Loaded], snapshot: Callable[[], Snapshot]
+    stores: ManagedStores,
+    loaded: Callable[[], Loaded],
+    snapshot: Callable[[], Snapshot],
+    webhooks: Webhooks | None,
 ) -> Management:
     return build_management(
         keys=stores.keys,
@@ -172,4 +207,5 @@ def _manage(
         loaded=loaded,
         clock_us=stores.clock_us,
         snapshot=snapshot,
+        webhooks=webhooks,
     )
