@@ -83,8 +83,12 @@ class Resources:
 
     async def integrations(self) -> list[Integration]:
         """All that can be read, by id."""
-        found = _pairs(await self._execute("HGETALL", INTEGRATIONS))
+        found = await self.integration_records()
         return sorted(_readable(found, read_integration), key=lambda each: each.id)
+
+    async def integration_records(self) -> dict[str, bytes]:
+        """The records of all, as they were written."""
+        return _pairs(await self._execute("HGETALL", INTEGRATIONS))
 
     async def captures_to(self, capture: str) -> Integration | None:
         """The integration with this capture address. Raises CorruptRecord."""
