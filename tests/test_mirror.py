@@ -113,6 +113,11 @@ TESTED_ELSEWHERE = {
     "stores/usage/memory.py": "stores/usage/test_store.py",
     "stores/usage/scripts.py": "stores/usage/test_store.py",
     "stores/warnings/memory.py": "stores/warnings/test_store.py",
+    "webhooks/answers.py": "webhooks/test_application.py",
+    "webhooks/requests.py": "webhooks/test_application.py",
+    "webhooks/routes.py": "webhooks/test_application.py",
+    "webhooks/signed.py": "webhooks/test_tester.py",
+    "webhooks/watch_routes.py": "webhooks/test_application.py",
 }
 
 #: Test modules in the package's folders that are not a module's twin, and why.

@@ -22,10 +22,10 @@ from aiohttp.web_protocol import _ErrInfo
 from gateway import errors
 from gateway.admin.connections import Connections, Event, State
 from gateway.admin.headers import HEADERS
-from gateway.admin.refusals import UNREADABLE, ErrorResponse, refusal
+from gateway.admin.refusals import ErrorResponse, refusal
 from gateway.admin.request_id import HEADER as REQUEST_ID
 from gateway.admin.request_id import request_id_of
-from gateway.manage.refusals import BODY_BROKEN, Refused
+from gateway.manage.refusals import BODY_BROKEN, UNREADABLE, Refused
 
 _log = logging.getLogger("gateway")
 

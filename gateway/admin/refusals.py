@@ -43,21 +43,13 @@ HOST_NOT_ALLOWED: Final = Refusal(
     "The admin listener is not served under this name. Use its address, or allow the name "
     "with --admin-host.",
 )
-UNREADABLE: Final = Refusal(
-    "unreadable",
-    400,
-    "bad_request",
-    "BAD_REQUEST",
-    "The request cannot be read as HTTP/1.1, or its head is too large. Send a smaller, plain one.",
-    closes=True,
-)
 NO_WEBHOOKS: Final = Refusal(
     "no_webhooks",
     503,
     "service_unavailable",
-    "WEBHOOKS_NEED_REDIS",
-    "Webhooks need a Redis: with memory:// nothing would be kept. Start the gateway with the URL "
-    "of a Redis as --store, or without --store.",
+    "WEBHOOKS_OFF",
+    "Webhooks need couriers and a Redis: start the gateway without --couriers 0, and without "
+    "memory:// as --store.",
     "gateway",
 )
 VERSION_REQUIRED: Final = Refusal(

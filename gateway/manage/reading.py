@@ -39,6 +39,7 @@ _LIMIT_WORDS: Final = (
     "a rate such as 300/minute or 300/minute,burst=500, a quota such as 10000/month, or a number "
     "of concurrent requests such as 20"
 )
+TIME_WORDS: Final = "a time as 2026-12-31T12:00:00Z, or a date as 2026-12-31"
 _MOMENT_WORDS: Final = "a date as 2026-12-31, a time as 2026-12-31T12:00:00Z, or a duration as 30d"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -172,6 +173,12 @@ def read_expiry_us(now_us: int, value: object) -> int:
 def read_before_us(now_us: int, value: object) -> int:
     """The time of `expires_before`, in the same formats; it may be past."""
     return _time_us("expires_before", now_us, value)
+
+
+def read_moment_us(at: str, value: object) -> int:
+    """A time, as times are shown, or the start of a day in UTC."""
+    text = _text(at, value, TIME_WORDS)
+    return _moment_us(at, text, TIME_WORDS)
 
 
 def found(value: object) -> str:
@@ -328,18 +335,18 @@ def _time_us(at: str, now_us: int, value: object) -> int:
     try:
         return now_us + round(fields.read_duration(text) * 1e6)
     except ValueError:
-        return _moment_us(at, text)
+        return _moment_us(at, text, _MOMENT_WORDS)
 
 
-def _moment_us(at: str, text: str) -> int:
+def _moment_us(at: str, text: str, expected: str) -> int:
     try:
         moment = datetime.fromisoformat(text)
         if re.fullmatch(r"[0-9]{4}-[0-9]{2}-[0-9]{2}", text):
             moment = moment.replace(tzinfo=UTC)
         if moment.tzinfo is None:
-            _refuse(at, f"{found(text)}, which has no time zone", _MOMENT_WORDS)
+            _refuse(at, f"{found(text)}, which has no time zone", expected)
         # In UTC, as it is shown: in some time zones, the end of the year 9999 is later than in UTC.
         since = moment.astimezone(UTC) - _EPOCH
     except (ValueError, OverflowError) as error:
-        raise Invalid(Fault(at, found(text), _MOMENT_WORDS)) from error
+        raise Invalid(Fault(at, found(text), expected)) from error
     return (since.days * 86_400 + since.seconds) * 1_000_000 + since.microseconds

@@ -14,6 +14,14 @@ from gateway.domain.ports import CorruptRecord, StoreDown
 from gateway.errors import Refusal
 from gateway.manage.problems import Changed, Conflict, Full, Invalid, NotThere
 
+UNREADABLE: Final = Refusal(
+    "unreadable",
+    400,
+    "bad_request",
+    "BAD_REQUEST",
+    "The request cannot be read as HTTP/1.1, or its head is too large. Send a smaller, plain one.",
+    closes=True,
+)
 BODY_BROKEN: Final = Refusal(
     "body_broken",
     400,

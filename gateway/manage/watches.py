@@ -6,6 +6,7 @@ the audit log, without secrets.
 
 from __future__ import annotations
 
+import builtins
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -32,7 +33,8 @@ class WatchStore(Protocol):
     """What `stores.webhooks.resources` keeps."""
 
     async def integration(self, integration: str) -> Integration | None: ...
-    async def integrations(self) -> list[Integration]: ...
+    async def integrations_of(self, account: str) -> list[Integration]: ...
+    async def integration_of(self, watch: str) -> str | None: ...
     async def add_watch(self, watch: Watch) -> bool: ...
     async def watch(self, integration: str, watch: str) -> Watch | None: ...
     async def watches(self, integration: str) -> list[Watch]: ...
@@ -41,6 +43,7 @@ class WatchStore(Protocol):
     async def pause(self, watch: Watch) -> None: ...
     async def resume(self, watch: Watch) -> None: ...
     async def health(self, watch: Watch) -> Health: ...
+    async def healths(self, watches: Sequence[Watch]) -> builtins.list[Health]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +76,7 @@ class Watches:
 
     async def integrations(self, account: str) -> list[Integration]:
         """Those of an account, by id."""
-        return [each for each in await self._store.integrations() if each.account == account]
+        return await self._store.integrations_of(account)
 
     async def create(
         self, actor: Actor, account: str, integration: str, given: Mapping[str, object]
@@ -90,11 +93,24 @@ class Watches:
     async def list(self, account: str, integration: str) -> list[WatchView]:
         """The oldest first. Raises NotThere."""
         await self._integration(account, integration)
-        return [await self._view(watch) for watch in await self._store.watches(integration)]
+        watches = await self._store.watches(integration)
+        healths = await self._store.healths(watches)
+        return [WatchView(*pair) for pair in zip(watches, healths, strict=True)]
 
     async def get(self, account: str, integration: str, watch: str) -> WatchView:
         """Raises NotThere."""
         return await self._view(await self._watch(account, integration, watch))
+
+    async def find(self, account: str, watch: str) -> tuple[Integration, Watch]:
+        """A watch of the account, with its integration. Raises NotThere."""
+        integration = await self._store.integration_of(watch)
+        # Also looked up where there is none, so that the work is that for another account's.
+        its = await self._store.integration(integration or "")
+        if its is not None and its.account == account:
+            its_watch = await self._store.watch(its.id, watch)
+            if its_watch is not None:
+                return its, its_watch
+        raise NotThere("there is no watch with this id")
 
     async def edit(
         self,

@@ -36,7 +36,6 @@ from gateway.runtime.process import raise_limit
 from gateway.runtime.settings import CannotStart, Settings, authority
 from gateway.stores.admin import MemoryAdminStore
 from gateway.stores.managed import ManagedStores, open_managed
-from gateway.webhooks.master import MasterFault, read_master
 from gateway.webhooks.sealing import Sealer
 
 log = logging.getLogger("gateway")
@@ -108,7 +107,7 @@ async def administration(
         tasks.keep_running(stack, _keep_noting_ended(sessions), "ended sessions")
         management = None
         if stores is not None:
-            webhooks = await _webhooks(settings, environ, stores, loaded)
+            webhooks = _webhooks(settings, stores, loaded)
             management = _manage(stores, loaded, snapshot, webhooks)
         if recorder is not None:
             tasks.keep_running(stack, recorder.describe(), "policy changes")
@@ -166,25 +165,17 @@ async def _keep_noting_ended(sessions: Sessions) -> None:
         await sessions.note_ended(now_s())
 
 
-async def _webhooks(
-    settings: Settings,
-    environ: Mapping[str, str],
-    stores: ManagedStores,
-    loaded: Callable[[], Loaded],
+def _webhooks(
+    settings: Settings, stores: ManagedStores, loaded: Callable[[], Loaded]
 ) -> Webhooks | None:
-    if stores.webhooks is None:
+    """None: there are no couriers, or no store that they can share."""
+    if stores.webhooks is None or settings.master is None:
         return None
-    master = settings.master
-    if master is None:
-        try:
-            master = await asyncio.to_thread(read_master, environ, settings.data)
-        except MasterFault as fault:
-            raise CannotStart(str(fault)) from fault
     return build_webhooks(
         stores.webhooks,
         stores.audit,
-        master.key,
-        Sealer(master.key),
+        settings.master.key,
+        Sealer(settings.master.key),
         stores.clock_us,
         lambda: loaded().policy.webhooks.event_bytes,
     )

@@ -26,7 +26,6 @@ from gateway.domain.webhooks.schedule import (
     probe_after_s,
 )
 from gateway.domain.webhooks.settings import WebhookSettings
-from gateway.domain.webhooks.signatures import sign
 from gateway.domain.webhooks.watches import Watch
 from gateway.stores.webhooks.queue import (
     LEASE_S,
@@ -38,6 +37,7 @@ from gateway.stores.webhooks.queue import (
 )
 from gateway.stores.webhooks.records import read_watch
 from gateway.webhooks.sender import Answer, Sender
+from gateway.webhooks.signed import headers_of
 
 log = logging.getLogger("gateway")
 
@@ -47,7 +47,6 @@ LOOK_S: Final = 0.25
 OTHERS: Final = 0.25
 #: After an error of the store, and between attempts to record an outcome.
 _PAUSE_S: Final = 0.25
-_AGENT: Final = "rate-limiting-gateway-webhooks"
 _LOST_RECORD: Final = "the record of the watch cannot be read"
 
 
@@ -194,16 +193,9 @@ class Courier:
             self._freed.set()
 
     async def _send(self, watch: Watch, event: str, body: bytes) -> Answer:
-        now_us = self._now_us()
-        signatures = sign(
-            body,
-            watch.secrets(self._master, now_us),
-            event_id=event,
-            now_s=now_us // 1_000_000,
-            names=self._settings().names,
-            form=watch.form,
+        headers = headers_of(
+            watch, event, body, self._master, self._settings().names, self._now_us()
         )
-        headers = {"Content-Type": "application/json", "User-Agent": _AGENT, **signatures}
         return await self._sender.send(watch.url, body, headers)
 
     async def _record(

@@ -86,7 +86,7 @@ def test_text(run: Run) -> None:
     """What is shown once is said to be; lists are tables."""
     created = run("integrations", *NEW)
     assert "This is shown once" in created.stdout
-    assert "capture:  /hooks/" in created.stdout
+    assert "capture: /hooks/" in created.stdout
     (its,) = shown(run("integrations", "list"))
     head, row = run("integrations", "list", "--text").stdout.splitlines()
     assert head.split() == ["ID", "ACCOUNT", "KIND", "NAME", "STATUS"]

@@ -90,6 +90,15 @@ def published(
     return _event(integration, f"published {given}", event_type, _now(now_us), data)
 
 
+def trial(integration: Integration, event_type: str, nonce: str, now_us: int) -> Event:
+    """An event that tests an endpoint. Its data says so, whatever the type.
+
+    nonce: that no other test has
+    """
+    data = {"test": True, "message": "This is a test. Nothing has happened."}
+    return _event(integration, f"test {nonce}", event_type, _now(now_us), data)
+
+
 def _event(
     integration: Integration, named: str, event_type: str, created: str, data: dict[str, Any]
 ) -> Event:

@@ -3,6 +3,9 @@
 gw:{keys}:hooks:integrations       hash: integration -> its record
 gw:{keys}:hooks:captures           hash: capture address -> integration
 gw:{keys}:hooks:mark               the mark of the webhook key
+
+gw:{keys}:hooks:account:NAME       set of an account's integrations
+gw:{keys}:hooks:watches            hash: watch -> integration
 gw:{hooks:N}:watches:INTEGRATION   hash: watch -> its record, which `queue` reads as well
 
 Records are untrusted input; `records` reads them.
@@ -10,7 +13,7 @@ Records are untrusted input; `records` reads them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, Final, cast
 
 from gateway.domain.ports import CorruptRecord
@@ -29,6 +32,11 @@ from gateway.stores.webhooks.scripts import Execute, Script, shard_of, tag_of
 INTEGRATIONS: Final = KEYS_TAG + "hooks:integrations"
 CAPTURES: Final = KEYS_TAG + "hooks:captures"
 MARK: Final = KEYS_TAG + "hooks:mark"
+
+#: Indexes, by which those of one account are found without reading all. They are written before
+#: the record and removed after it: what they name may not be there.
+ACCOUNTS: Final = KEYS_TAG + "hooks:account:"
+WATCHES: Final = KEYS_TAG + "hooks:watches"
 #: The most integrations; listing them reads them all.
 MOST_INTEGRATIONS: Final = 10_000
 
@@ -42,6 +50,16 @@ _REPLACE: Final = """
 if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[3])
 return 1
+"""
+# KEYS: any of the shard; ARGV: its tag, watches
+_HEALTHS: Final = """
+local found = {}
+for i = 2, #ARGV do
+  found[#found + 1] = {redis.call('HGETALL', ARGV[1] .. 'health:' .. ARGV[i]),
+    redis.call('ZCARD', ARGV[1] .. 'queue:' .. ARGV[i])
+      + redis.call('ZCARD', ARGV[1] .. 'replays:' .. ARGV[i])}
+end
+return found
 """
 _STATUS: Final = Script("status.lua")
 
@@ -69,11 +87,15 @@ class Resources:
 
     async def add_integration(self, integration: Integration) -> bool:
         """False: there are too many, or one has this id."""
+        index = ACCOUNTS + integration.account
+        await self._execute("SADD", index, integration.id)
         added = await self._add(
             INTEGRATIONS, integration.id, write_integration(integration), MOST_INTEGRATIONS
         )
         if added and integration.capture:
             await self._execute("HSET", CAPTURES, integration.capture, integration.id)
+        if not added and not await self._execute("HEXISTS", INTEGRATIONS, integration.id):
+            await self._execute("SREM", index, integration.id)
         return added
 
     async def integration(self, integration: str) -> Integration | None:
@@ -90,6 +112,17 @@ class Resources:
         """The records of all, as they were written."""
         return _pairs(await self._execute("HGETALL", INTEGRATIONS))
 
+    async def integrations_of(self, account: str) -> list[Integration]:
+        """Those of an account that can be read, by id."""
+        names = list(await self._execute("SMEMBERS", ACCOUNTS + account))
+        if not names:
+            return []
+        values = await self._execute("HMGET", INTEGRATIONS, *names)
+        pairs = zip(names, values, strict=True)
+        found = {name.decode("ascii", "replace"): value for name, value in pairs if value}
+        its = (each for each in _readable(found, read_integration) if each.account == account)
+        return sorted(its, key=lambda each: each.id)
+
     async def captures_to(self, capture: str) -> Integration | None:
         """The integration with this capture address. Raises CorruptRecord."""
         found = await self._execute("HGET", CAPTURES, capture)
@@ -100,6 +133,7 @@ class Resources:
 
     async def replace_integration(self, old: Integration, new: Integration) -> bool:
         """False: it was changed or removed since it was read."""
+        await self._execute("SADD", ACCOUNTS + new.account, new.id)
         replaced = await self._replace(
             INTEGRATIONS, old.id, write_integration(old), write_integration(new)
         )
@@ -114,18 +148,28 @@ class Resources:
             await self.remove_watch(watch)
         await self._execute("HDEL", CAPTURES, integration.capture)
         await self._execute("HDEL", INTEGRATIONS, integration.id)
+        await self._execute("SREM", ACCOUNTS + integration.account, integration.id)
 
     # -- watches -----------------------------------------------------------------------------------
 
     async def add_watch(self, watch: Watch) -> bool:
         """False: its integration has too many, or one has this id."""
         name = _watches(watch.integration)
-        return await self._add(name, watch.id, write_watch(watch), MOST_WATCHES)
+        await self._execute("HSET", WATCHES, watch.id, watch.integration)
+        added = await self._add(name, watch.id, write_watch(watch), MOST_WATCHES)
+        if not added and not await self._execute("HEXISTS", name, watch.id):
+            await self._execute("HDEL", WATCHES, watch.id)
+        return added
 
     async def watch(self, integration: str, watch: str) -> Watch | None:
         """Raises CorruptRecord."""
         found = await self._execute("HGET", _watches(integration), watch)
         return None if found is None else read_watch(watch, found)
+
+    async def integration_of(self, watch: str) -> str | None:
+        """The id of the integration that the watch is of, or was."""
+        found = await self._execute("HGET", WATCHES, watch)
+        return None if found is None else str(found.decode("ascii", "replace"))
 
     async def watches(self, integration: str) -> list[Watch]:
         """All that can be read, the oldest first."""
@@ -140,6 +184,7 @@ class Resources:
     async def remove_watch(self, watch: Watch) -> None:
         """What waits for it is cancelled by the next claims."""
         await self._set_status(watch, "remove")
+        await self._execute("HDEL", WATCHES, watch.id)
 
     async def pause(self, watch: Watch) -> None:
         """What arrives waits."""
@@ -153,26 +198,17 @@ class Resources:
         await _STATUS.run(self._send, (_watches(watch.integration),), (watch.id, what))
 
     async def health(self, watch: Watch) -> Health:
-        tag = tag_of(shard_of(watch.integration))
-        found = _pairs(await self._execute("HGETALL", f"{tag}health:{watch.id}"))
-        waiting = [
-            int(await self._execute("ZCARD", f"{tag}{queue}:{watch.id}"))
-            for queue in ("queue", "replays")
-        ]
-        status = found.get("status", b"").decode("ascii", "replace")
-        failures = _number(found.get("failures"))
-        state: State = "failing" if failures else "active"
-        if status in ("disabled", "paused"):
-            state = cast(State, status)
-        return Health(
-            state=state,
-            why=found.get("why", b"").decode("utf-8", "replace"),
-            in_flight=_number(found.get("held")),
-            waiting=sum(waiting),
-            failures=failures,
-            last_success_us=_number(found.get("since")) if found.get("proven") == b"1" else 0,
-            probe_us=_number(found.get("open")),
-        )
+        (found,) = await self.healths([watch])
+        return found
+
+    async def healths(self, watches: Sequence[Watch]) -> list[Health]:
+        """Those of watches of one integration."""
+        if not watches:
+            return []
+        tag = tag_of(shard_of(watches[0].integration))
+        names = (each.id for each in watches)
+        found = await self._execute("EVAL", _HEALTHS, 1, f"{tag}leases", tag, *names)
+        return [_health(_pairs(fields), waiting) for fields, waiting in found]
 
     # ----------------------------------------------------------------------------------------------
 
@@ -185,6 +221,23 @@ class Resources:
 
 def _watches(integration: str) -> str:
     return f"{tag_of(shard_of(integration))}watches:{integration}"
+
+
+def _health(found: dict[str, bytes], waiting: int) -> Health:
+    status = found.get("status", b"").decode("ascii", "replace")
+    failures = _number(found.get("failures"))
+    state: State = "failing" if failures else "active"
+    if status in ("disabled", "paused"):
+        state = cast(State, status)
+    return Health(
+        state=state,
+        why=found.get("why", b"").decode("utf-8", "replace"),
+        in_flight=_number(found.get("held")),
+        waiting=waiting,
+        failures=failures,
+        last_success_us=_number(found.get("since")) if found.get("proven") == b"1" else 0,
+        probe_us=_number(found.get("open")),
+    )
 
 
 def _pairs(found: Any) -> dict[str, bytes]:

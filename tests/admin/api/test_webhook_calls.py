@@ -174,4 +174,4 @@ async def test_without_a_redis(tmp_path: Path) -> None:
                     path = path.replace(name, example)
                 body = {} if operation.body is not None else None
                 answer = await call(operation.method, path, body, 503)
-                assert answer.json["code"] == "WEBHOOKS_NEED_REDIS"
+                assert answer.json["code"] == "WEBHOOKS_OFF"

@@ -11,7 +11,7 @@ from gateway.domain.webhooks.events import Integration
 from gateway.domain.webhooks.watches import MOST_WATCHES, Watch
 from gateway.stores.webhooks import resources as module
 from gateway.stores.webhooks.queue import DeliveryQueue, shard_of, tag_of
-from gateway.stores.webhooks.resources import CAPTURES, INTEGRATIONS, Resources
+from gateway.stores.webhooks.resources import ACCOUNTS, CAPTURES, INTEGRATIONS, WATCHES, Resources
 
 CAPTURE = "0123456789abcdef" * 2
 INTEGRATION = Integration("int_1", "acme", "github", "Acme's code", 1, CAPTURE)
@@ -35,6 +35,41 @@ async def test_integrations(resources: Resources) -> None:
     assert await resources.integration("int_2") is None
     assert await resources.captures_to("f" * 32) is None
     assert not await resources.add_integration(INTEGRATION)
+
+
+async def test_those_of_an_account(resources: Resources, store_client: Any) -> None:
+    """They are found by an index, of which nothing is left."""
+    other = replace(INTEGRATION, id="int_0", capture="", account="other")
+    mine = replace(INTEGRATION, id="int_2", capture="")
+    for each in (INTEGRATION, other, mine):
+        await resources.add_integration(each)
+    assert await resources.integrations_of("acme") == [INTEGRATION, mine]
+    assert await resources.integrations_of("other") == [other]
+    assert await resources.integrations_of("nobody") == []
+    # What an addition that failed half-way, or anyone else, leaves in an index.
+    await store_client.sadd(ACCOUNTS + "acme", "int_0", "int_9", b"\xff")
+    assert await resources.integrations_of("acme") == [INTEGRATION, mine]
+    await resources.replace_integration(mine, replace(mine, account="other"))
+    assert [each.id for each in await resources.integrations_of("other")] == ["int_0", "int_2"]
+    assert await resources.integrations_of("acme") == [INTEGRATION]
+    await resources.remove_integration(INTEGRATION)
+    assert await resources.integrations_of("acme") == []
+    assert not await store_client.sismember(ACCOUNTS + "acme", "int_1")
+
+
+async def test_the_integration_of_a_watch(resources: Resources, store_client: Any) -> None:
+    """It is found by an index, in which nothing is left of a watch that was removed or refused."""
+    await resources.add_integration(INTEGRATION)
+    for number in range(MOST_WATCHES):
+        assert await resources.add_watch(replace(WATCH, id=f"w{number}"))
+    assert not await resources.add_watch(replace(WATCH, id="w0"))
+    assert await resources.integration_of("w0") == "int_1"
+    assert not await resources.add_watch(replace(WATCH, id="refused"))
+    assert await resources.integration_of("refused") is None
+    await resources.remove_watch(replace(WATCH, id="w0"))
+    assert await resources.integration_of("w0") is None
+    await resources.remove_integration(INTEGRATION)
+    assert await store_client.hlen(WATCHES) == 0
 
 
 async def test_changes_of_an_integration(resources: Resources) -> None:

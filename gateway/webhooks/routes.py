@@ -1,0 +1,38 @@
+"""A route of the courier's API as one value."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, Literal
+
+from aiohttp import web
+
+from gateway.manage.watches import Watches
+from gateway.webhooks.requests import Call, QueryReader
+from gateway.webhooks.tester import Tester
+
+#: What most paths begin with.
+INTEGRATIONS: Final = "/api/v1/integrations"
+
+
+@dataclass(frozen=True, slots=True)
+class Faces:
+    """What handlers call."""
+
+    watches: Watches
+    tester: Tester
+
+
+Handler = Callable[[Faces, Call], Awaitable[web.Response]]
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """One method of one path. query: readers by name; has_body: a JSON object is required"""
+
+    method: Literal["GET", "POST", "PATCH", "DELETE"]
+    path: str
+    handler: Handler
+    query: Mapping[str, QueryReader] = field(default_factory=dict)
+    has_body: bool = False

@@ -1,0 +1,81 @@
+"""Requests to a courier that cannot be read, and how it stops."""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import hmac
+import json
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from tests.kit.courier_api import CAPTURE, WATCHES, Scene
+from tests.kit.wire import Wire
+
+
+@pytest.fixture
+async def scene(store_client: Any) -> AsyncIterator[Scene]:
+    async with Scene(store_client) as made:
+        await made.add_integrations()
+        yield made
+
+
+@pytest.mark.parametrize(
+    "request_bytes",
+    [
+        b"GET /whsec_quoted\0 HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nwhsec_quoted\r\n\r\n",
+        b"BREW / HTTP/1.1\r\nHost: a\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nContent-Type: whsec_quoted\r\nContent-Type: b\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 70_000 + b"\r\n\r\n",
+        b"\x16\x03\x01 whsec_quoted\r\n\r\n",
+    ],
+)
+async def test_what_cannot_be_read(
+    scene: Scene, request_bytes: bytes, caplog: pytest.LogCaptureFixture
+) -> None:
+    """400 in the gateway's form; neither the answer nor the log quotes the request."""
+    async with await Wire.connect(scene.port) as wire:
+        await wire.send(request_bytes)
+        answer = await wire.read_some()
+    head, _, body = answer.partition(b"\r\n\r\n")
+    assert head.split(b" ")[1] == b"400"
+    assert json.loads(body)["code"] == "BAD_REQUEST"
+    assert b"aiohttp" not in answer
+    assert b"quoted" not in answer
+    assert "quoted" not in caplog.text
+    assert not any(record.exc_info for record in caplog.records)
+
+
+async def test_compressed_webhooks(scene: Scene) -> None:
+    """A provider signs the bytes that it sends: they are verified as they are."""
+    body = gzip.compress(b'{"action": "opened", "pull_request": {}}')
+    mac = hmac.digest(b"s" * 20, body, "sha256").hex()
+    answer = await scene.send(
+        "POST",
+        f"/hooks/{CAPTURE}",
+        body,
+        Content_Encoding="gzip",
+        X_Hub_Signature_256=f"sha256={mac}",
+        X_GitHub_Event="pull_request",
+    )
+    assert (answer.status, answer.json()["result"]) == (400, "not_json")
+
+
+async def test_its_end(store_client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in progress is answered."""
+    began, release = asyncio.Event(), asyncio.Event()
+
+    async def held(*_: object) -> list[object]:
+        began.set()
+        await release.wait()
+        return []
+
+    async with Scene(store_client) as scene:
+        monkeypatch.setattr(scene.watches, "list", held)
+        asked = asyncio.create_task(scene.send("GET", WATCHES))
+        await began.wait()
+        asyncio.get_running_loop().call_soon(release.set)
+    assert (await asked).json() == {"items": [], "next": None}
