@@ -59,6 +59,11 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "Manage integrations, whose webhooks are captured; publish events.",
     ),
     "watches": ("gateway.cli.watches:watches", "Manage watches: where events are delivered."),
+    "events": ("gateway.cli.events:events", "Show the events of an integration."),
+    "deliveries": (
+        "gateway.cli.deliveries:deliveries",
+        "Show what became of events; deliver them again.",
+    ),
     "warnings": ("gateway.cli.warnings:warnings", "List keys that came close to a limit."),
     "audit": ("gateway.cli.audit:audit", "Show who changed what; verify the audit log."),
 }

@@ -10,8 +10,12 @@ from typing import Any, Final, TypeVar
 
 import click
 
+from gateway.cli.keyforms import usage_error
 from gateway.cli.store import StoreChoice, with_managed
 from gateway.domain.webhooks.events import Integration
+from gateway.manage.deliveries import MOST_PAGE
+from gateway.manage.problems import Invalid
+from gateway.manage.reading import read_moment_us
 from gateway.manage.webhooks import Webhooks, build_webhooks
 from gateway.stores.managed import ManagedStores
 from gateway.stores.redis.address import secret_from_env
@@ -133,3 +137,38 @@ def given_fields(**options: Any) -> dict[str, object]:
         for name, value in options.items()
         if value not in (None, ())
     }
+
+
+# -- events and deliveries -------------------------------------------------------------------------
+
+
+def read_time(_ctx: click.Context, param: click.Parameter, text: str | None) -> int:
+    """The callback of a time; 0: none is given."""
+    try:
+        return 0 if text is None else read_moment_us(param.opts[0], text)
+    except Invalid as invalid:
+        raise usage_error(invalid) from invalid
+
+
+def _read_delivery_id(ctx: click.Context, param: click.Parameter, text: str) -> str:
+    for part in text.split(":"):
+        read_id(ctx, param, part)
+    return text
+
+
+event_argument = click.argument("event", callback=read_id)
+delivery_argument = click.argument("delivery", callback=_read_delivery_id)
+count_option = click.option(
+    "--count",
+    type=click.IntRange(1, MOST_PAGE),
+    default=50,
+    show_default=True,
+    help="At most this many.",
+)
+before_option = click.option(
+    "--before",
+    "before_us",
+    metavar="TIME",
+    callback=read_time,
+    help="Only those before 2026-12-31T12:00:00Z.",
+)

@@ -107,11 +107,13 @@ def test_secrets_of_a_provider(run: Run, redis_server: RedisServer) -> None:
     assert its["secret"] is None
     assert kept_secrets(redis_server.url, its["id"]) == (SECRET, f"{SECRET}-2")
     change = ("integrations", "set-secret", its["id"], "--json")
-    for result, kept in (
-        (run(*change, "--secret-file", "-", input=f"{SECRET}-3\n"), f"{SECRET}-3"),
-        (run(*change, env={"GATEWAY_PROVIDER_SECRET": f"{SECRET}-4"}), f"{SECRET}-4"),
-        (run(*change, env={"GATEWAY_PROVIDER_SECRET_FILE": "secret.txt"}), SECRET),
-    ):
+    given: tuple[tuple[tuple[str, ...], dict[str, Any], str], ...] = (
+        (("--secret-file", "-"), {"input": f"{SECRET}-3\n"}, f"{SECRET}-3"),
+        ((), {"env": {"GATEWAY_PROVIDER_SECRET": f"{SECRET}-4"}}, f"{SECRET}-4"),
+        ((), {"env": {"GATEWAY_PROVIDER_SECRET_FILE": "secret.txt"}}, SECRET),
+    )
+    for more, options, kept in given:
+        result = run(*change, *more, **options)
         assert shown(result)["secret"] is None
         assert kept_secrets(redis_server.url, its["id"])[0] == kept
         assert SECRET not in result.output
@@ -180,6 +182,37 @@ def test_publishing(run: Run) -> None:
         assert error in result.output
 
 
+def test_events_and_deliveries(run: Run) -> None:
+    """Listed, described, sent again and replayed, as JSON and as text."""
+    its = made(run)["id"]
+    watch = watched(run, its)["id"]
+    words = ("integrations", "publish", its, "--type", "build.done", "--content", "-", "--json")
+    event = shown(run(*words, input='{"number": 7}'))["event"]
+    (listed,) = shown(run("events", "list", its))
+    assert (listed["id"], listed["event"]["data"]) == (event, {"number": 7})
+    assert shown(run("events", "list", its, "--before", "2020-01-01")) == []
+    (delivery,) = shown(run("events", "show", its, event))["deliveries"]
+    text = run("events", "show", its, event, "--text").stdout
+    assert delivery["id"] in text
+    assert '"number": 7' in text
+    assert event in run("events", "list", its, "--text").stdout
+    ids = (its, watch, delivery["id"])
+    assert shown(run("deliveries", "list", its, watch)) == [delivery]
+    assert shown(run("deliveries", "list", its, watch, "--state", "dead")) == []
+    assert shown(run("deliveries", "describe", *ids)) == delivery
+    assert "no attempt was made yet" in run("deliveries", "describe", *ids, "--text").stdout
+    resent = shown(run("deliveries", "resend", *ids, "--json"))["delivery"]
+    assert resent in run("deliveries", "list", its, watch, "--text").stdout
+    span = ("--from", "2020-01-01", "--to", "2100-01-01")
+    # Its delivery still waits.
+    assert run("deliveries", "replay", its, watch, *span).stdout == "0 deliveries are queued.\n"
+    assert shown(run("deliveries", "dead", its)) == []
+    wrong = run("deliveries", "replay", its, watch, "--from", "then", "--to", "2100-01-01")
+    assert wrong.exit_code == 2
+    assert "--from: found 'then', expected a time" in wrong.output
+    assert run("deliveries", "describe", its, watch, "x").exit_code == 1
+
+
 def test_the_webhook_key(run: Run) -> None:
     """Commands that make no secret need none; with another key than the store's, none is made."""
     assert shown(run("integrations", "list")) == []
@@ -201,7 +234,7 @@ def test_an_id_that_may_be_a_secret(run: Run) -> None:
         assert SECRET not in result.output
 
 
-@pytest.mark.parametrize("group", ["integrations", "watches"])
+@pytest.mark.parametrize("group", ["integrations", "watches", "events", "deliveries"])
 def test_help(run: Run, group: str) -> None:
     """Each command has an example."""
     command = cli.get_command(None, group)  # type: ignore[arg-type]

@@ -188,7 +188,7 @@ OPERATIONS: Final = (
         _replay,
         (Success(202, "Deliveries are queued.", "Replayed"),),
         description="Those that are still kept and that the watch takes, at most 10,000 at once; "
-        "live events go first.",
+        "live events go first. What still waits is left out.",
         parameters=(INTEGRATION_ID, WATCH_ID),
         body=Body("Replay"),
         refusals=(409,),
