@@ -4,25 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 from gateway.domain.ports import AuditStore
 from gateway.domain.webhooks.events import MOST_EVENT
-from gateway.manage.integrations import EventQueue, Integrations, IntegrationStore, Sealing
-from gateway.manage.watches import Watches, WatchStore
-
-
-class ResourceStore(IntegrationStore, WatchStore, Protocol):
-    """What `stores.webhooks.resources` keeps."""
-
-
-class WebhookStores(Protocol):
-    """What `stores.webhooks.opening` opens."""
-
-    @property
-    def resources(self) -> ResourceStore: ...
-
-    def queue_of(self, integration: str) -> EventQueue: ...
+from gateway.manage.deliveries import Deliveries
+from gateway.manage.integrations import Integrations, Sealing
+from gateway.manage.watches import Watches
+from gateway.stores.webhooks.opening import WebhookStores
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +19,7 @@ class Webhooks:
 
     integrations: Integrations
     watches: Watches
+    deliveries: Deliveries
 
 
 def build_webhooks(
@@ -48,4 +37,5 @@ def build_webhooks(
     return Webhooks(
         Integrations(stores.resources, audit, stores.queue_of, sealer, clock_us, most_bytes),
         Watches(stores.resources, audit, master, clock_us),
+        Deliveries(stores.resources, stores.queues, audit, clock_us),
     )
