@@ -12,7 +12,15 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from gateway.domain.audit import Event
-from gateway.domain.ports import AuditStore, CorruptRecord
+from gateway.domain.ports import AuditStore, BudgetSpent, CorruptRecord
+from gateway.domain.webhooks.deliveries import (
+    Attempt,
+    Delivery,
+    KeptEvent,
+    Replayed,
+    is_id,
+    shard_of,
+)
 from gateway.domain.webhooks.events import Integration
 from gateway.domain.webhooks.watches import Watch
 from gateway.manage import audit_log
@@ -20,16 +28,6 @@ from gateway.manage.audit_log import Actor
 from gateway.manage.problems import Conflict, Fault, Invalid, NotThere
 from gateway.manage.reading import found
 from gateway.manage.views import moment
-from gateway.stores.webhooks.queue import (
-    Attempt,
-    BudgetSpent,
-    Delivery,
-    DeliveryQueue,
-    KeptEvent,
-    Replayed,
-    shard_of,
-)
-from gateway.stores.webhooks.records import is_id
 
 #: The most of one page, and deliveries of one replay.
 MOST_PAGE: Final = 200
@@ -43,6 +41,23 @@ class WatchStore(Protocol):
 
     async def integration(self, integration: str) -> Integration | None: ...
     async def watch(self, integration: str, watch: str) -> Watch | None: ...
+
+
+class Queue(Protocol):
+    """What `stores.webhooks.queue` keeps of a shard."""
+
+    async def events(self, integration: str, most: int, before_us: int) -> list[KeptEvent]: ...
+    async def event(self, event: str) -> KeptEvent | None: ...
+    async def delivery(self, delivery: str) -> Delivery | None: ...
+    async def deliveries(
+        self, watch: str, most: int, before_us: int, states: Collection[str]
+    ) -> list[Delivery]: ...
+    async def deliveries_of(self, event: str) -> list[Delivery]: ...
+    async def dead(self, integration: str, most: int, before_us: int) -> list[Delivery]: ...
+    async def resend(self, event: str, watch: str) -> str | None: ...
+    async def replay(
+        self, integration: str, watch: str, from_us: int, to_us: int, most: int
+    ) -> Replayed | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +74,7 @@ class Deliveries:
     def __init__(
         self,
         resources: WatchStore,
-        queues: Sequence[DeliveryQueue],
+        queues: Sequence[Queue],
         audit: AuditStore,
         clock_us: Callable[[], int],
     ) -> None:
@@ -177,13 +192,13 @@ class Deliveries:
 
     # -- the parts ---------------------------------------------------------------------------------
 
-    async def _queue(self, account: str | None, integration: str) -> DeliveryQueue:
+    async def _queue(self, account: str | None, integration: str) -> Queue:
         its = await self._resources.integration(integration)
         if its is None or account not in (None, its.account):
             raise NotThere("there is no integration with this id")
         return self._queues[shard_of(integration)]
 
-    async def _watch(self, account: str | None, integration: str, watch: str) -> DeliveryQueue:
+    async def _watch(self, account: str | None, integration: str, watch: str) -> Queue:
         queue = await self._queue(account, integration)
         try:
             its = await self._resources.watch(integration, watch)
@@ -194,7 +209,7 @@ class Deliveries:
             raise NotThere("there is no watch with this id")
         return queue
 
-    async def _event(self, queue: DeliveryQueue, integration: str, event: str) -> KeptEvent:
+    async def _event(self, queue: Queue, integration: str, event: str) -> KeptEvent:
         kept = await queue.event(event) if is_id(event) else None
         if kept is None or kept.integration != integration:
             raise NotThere("there is no event with this id, or it is not kept any more")

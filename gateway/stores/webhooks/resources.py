@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, cast
 
 from gateway.domain.ports import CorruptRecord
+from gateway.domain.webhooks.deliveries import shard_of
 from gateway.domain.webhooks.events import Integration
 from gateway.domain.webhooks.watches import MOST_WATCHES, Health, State, Watch
 from gateway.stores.names import KEYS_TAG
@@ -27,7 +28,7 @@ from gateway.stores.webhooks.records import (
     write_integration,
     write_watch,
 )
-from gateway.stores.webhooks.scripts import Execute, Script, shard_of, tag_of
+from gateway.stores.webhooks.scripts import Execute, Script, tag_of
 
 INTEGRATIONS: Final = KEYS_TAG + "hooks:integrations"
 CAPTURES: Final = KEYS_TAG + "hooks:captures"
