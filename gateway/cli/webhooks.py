@@ -12,6 +12,7 @@ import click
 
 from gateway.cli.keyforms import usage_error
 from gateway.cli.store import StoreChoice, with_managed
+from gateway.domain.webhooks.deliveries import is_id
 from gateway.domain.webhooks.events import Integration
 from gateway.manage.deliveries import MOST_PAGE
 from gateway.manage.problems import Invalid
@@ -19,7 +20,6 @@ from gateway.manage.reading import read_moment_us
 from gateway.manage.webhooks import Webhooks, build_webhooks
 from gateway.stores.managed import ManagedStores
 from gateway.stores.redis.address import secret_from_env
-from gateway.stores.webhooks.records import is_id
 from gateway.webhooks.master import Master, MasterFault, read_master
 from gateway.webhooks.sealing import Sealer
 

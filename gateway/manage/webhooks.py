@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 from gateway.domain.ports import AuditStore
 from gateway.domain.webhooks.events import MOST_EVENT
-from gateway.manage.deliveries import Deliveries
-from gateway.manage.integrations import Integrations, Sealing
-from gateway.manage.watches import Watches
-from gateway.stores.webhooks.opening import WebhookStores
+from gateway.manage.deliveries import Deliveries, Queue
+from gateway.manage.integrations import EventQueue, Integrations, IntegrationStore, Sealing
+from gateway.manage.watches import Watches, WatchStore
+
+
+class ResourceStore(IntegrationStore, WatchStore, Protocol):
+    """What `stores.webhooks.resources` keeps."""
+
+
+class WebhookStores(Protocol):
+    """What `stores.webhooks.opening` opens. queues: by shard"""
+
+    @property
+    def resources(self) -> ResourceStore: ...
+
+    @property
+    def queues(self) -> Sequence[Queue]: ...
+
+    def queue_of(self, integration: str) -> EventQueue: ...
 
 
 @dataclass(frozen=True, slots=True)
