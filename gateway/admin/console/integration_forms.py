@@ -47,7 +47,7 @@ async def create(request: web.Request) -> web.StreamResponse:
             actor_of(request), {**given, **_secrets(fields)}
         )
     except Invalid as problem:
-        return _new_form(request, fields, problem.faults)
+        return _new_form(request, _shown_again(fields), problem.faults)
     if shown.made is None:
         raise see(address_of(its.id), "integration-created")
     return _shown_once(request, its, shown.made, "Integration created")
@@ -65,7 +65,7 @@ async def set_secret(request: web.Request) -> web.StreamResponse:
             actor_of(request), its.id, _secrets(fields)
         )
     except Invalid as problem:
-        return _secret_form(request, its, fields, problem.faults)
+        return _secret_form(request, its, _shown_again(fields), problem.faults)
     if shown.made is None:
         raise see(address_of(its.id), "secret-set")
     return _shown_once(request, its, shown.made, "Secret replaced")
@@ -73,10 +73,16 @@ async def set_secret(request: web.Request) -> web.StreamResponse:
 
 def _secrets(fields: Mapping[str, str]) -> dict[str, object]:
     """The field of `manage.integrations`: none, for one that is made."""
-    if fields.get("source") != "given":
-        return {}
     given = [fields[name] for name in ("secrets", "before") if fields.get(name)]
+    if not given and fields.get("source") != "given":
+        return {}
     return {"secrets": given or [""]}
+
+
+def _shown_again(fields: Mapping[str, str]) -> dict[str, str]:
+    """Typed secrets are not shown again, but that they were typed is."""
+    source = "given" if _secrets(fields) else "made"
+    return {**fields, "source": source}
 
 
 def _new_form(
