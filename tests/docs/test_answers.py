@@ -140,7 +140,9 @@ async def is_ready(process: Process, admin_port: int) -> None:
         while True:
             assert process.process.poll() is None, process.output()
             try:
-                if (await fetch(admin_port, "/readyz")).status == 200:
+                answer = await fetch(admin_port, "/readyz")
+                # Couriers start after the workers serve.
+                if answer.status == 200 and answer.json()["checks"]["couriers"] == "1 of 1":
                     return
             except OSError:
                 pass
