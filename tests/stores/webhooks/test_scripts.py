@@ -71,7 +71,7 @@ async def _walk(client: Any, integration: str) -> None:
     assert (await resources.health(watch)).waiting == 1
     assert (await queue.stats()).oldest_due_s == 0.0
     await resources.resume(watch)
-    await queue.disable("w", "so")
+    await queue.disable("w", integration, "so")
     states = [each.state for each in await queue.deliveries_of(event)]
     assert states == ["dead", "delivered", "cancelled"]
     (kept,) = await queue.events(integration)
