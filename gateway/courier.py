@@ -60,11 +60,17 @@ _ANOTHER_KEY: Final = (
 class CourierProcess:
     """One courier: `start`, use, `stop`.
 
-    trust: for the demo; else the system's authorities and those of the policy are trusted
+    trust:       for the demo; else the system's authorities and those of the policy are trusted
+    is_watching: the policy files; else the first policy stays
     """
 
     def __init__(
-        self, settings: Settings, init: WorkerInit, *, trust: ssl.SSLContext | None = None
+        self,
+        settings: Settings,
+        init: WorkerInit,
+        *,
+        trust: ssl.SSLContext | None = None,
+        is_watching: bool = True,
     ) -> None:
         assert settings.master is not None, "a courier needs the webhook key"
         assert settings.couriers is not None, "a courier needs the token of its application"
@@ -76,6 +82,7 @@ class CourierProcess:
         self._init = init
         self._policy = init.policy
         self._trust = trust
+        self._is_watching = is_watching
         self._stack = AsyncExitStack()
         self._state = lifecycle.State.OPENING
         #: Why nothing is delivered; "ok": it is.
@@ -121,7 +128,8 @@ class CourierProcess:
         self._watch = PolicyWatch(
             self._settings.policies, self._policy, on_change=self._use, on_fault=_keep_policy
         )
-        tasks.keep_running(stack, self._watch.run(), "policy watch")
+        if self._is_watching:
+            tasks.keep_running(stack, self._watch.run(), "policy watch")
         managed = await stack.enter_async_context(open_managed(self._store))
         execute = await stack.enter_async_context(open_link(self._store))
         stores = self._stores = open_webhooks(execute, self._webhooks)
