@@ -17,6 +17,7 @@ from gateway import tasks
 from gateway.admin.readiness import Readiness
 from gateway.domain.policy import Policy
 from gateway.domain.ports import StoreDown
+from gateway.domain.webhooks.events import Event
 from gateway.domain.webhooks.settings import WebhookSettings
 from gateway.files import check_regular, reason_of
 from gateway.manage.watches import Watches
@@ -24,8 +25,8 @@ from gateway.observe.log_throttle import LogThrottle
 from gateway.observe.registry import Snapshot
 from gateway.observe.webhook_metrics import WebhookMetrics
 from gateway.policies.faults import PolicyFaults
+from gateway.runtime import lifecycle
 from gateway.runtime.channel import Report
-from gateway.runtime.lifecycle import Event, State, step
 from gateway.runtime.policy_watch import PolicyWatch
 from gateway.runtime.process import raise_limit
 from gateway.runtime.settings import CannotStart, Settings
@@ -36,10 +37,12 @@ from gateway.stores.webhooks.opening import open_webhooks
 from gateway.webhooks.application import ApplicationDeps, build_application
 from gateway.webhooks.capture import Capture
 from gateway.webhooks.courier import Courier
+from gateway.webhooks.known import KnownIntegrations
 from gateway.webhooks.listener import CourierListener
 from gateway.webhooks.notices import Notices
 from gateway.webhooks.sealing import Sealer
 from gateway.webhooks.sender import TOTAL_S, Sender
+from gateway.webhooks.spool import Spool
 
 log = logging.getLogger("gateway")
 
@@ -74,7 +77,7 @@ class CourierProcess:
         self._policy = init.policy
         self._trust = trust
         self._stack = AsyncExitStack()
-        self._state = State.OPENING
+        self._state = lifecycle.State.OPENING
         #: Why nothing is delivered; "ok": it is.
         self._detail = "ok"
 
@@ -88,7 +91,7 @@ class CourierProcess:
 
     async def stop(self) -> None:
         """Claim nothing more, finish what is in flight, close everything. Idempotent."""
-        self._state = step(self._state, Event.STOPPED)
+        self._state = lifecycle.step(self._state, lifecycle.Event.STOPPED)
         stack, self._stack = self._stack, AsyncExitStack()
         await stack.aclose()
 
@@ -103,7 +106,7 @@ class CourierProcess:
     def report(self) -> Report:
         """Counts and readiness, for the supervisor."""
         checks = {"webhooks": self._detail}
-        ready = Readiness(self._state is State.SERVING, checks)
+        ready = Readiness(self._state is lifecycle.State.SERVING, checks)
         return Report(Snapshot(tuple(self._measured().series())), ready, DRAIN_S)
 
     async def adopt(self, worker: int) -> None:
@@ -126,8 +129,13 @@ class CourierProcess:
             Sender(lambda: self._webhooks().destinations, tls=self._trusted())
         )
         self._courier = Courier(stores.queues, sender, self._master.key, self._webhooks)
+        known = KnownIntegrations(stores.resources)
+        self._spool = Spool(
+            self._settings.data, self._settings.worker[0], lambda: self._webhooks().spool_bytes
+        )
         capture = self._capture = Capture(
-            stores.resources, stores.queues, Sealer(self._master.key), managed.clock_us
+            *(stores.resources, stores.queues, Sealer(self._master.key), managed.clock_us),
+            *(known, self._spool),
         )
         notices = Notices(stores.notices, stores.resources, stores.queues)
         application = build_application(
@@ -154,7 +162,9 @@ class CourierProcess:
         tasks.keep_running(stack, self._listen(), "what is due")
         tasks.keep_running(stack, stores.budget.run(stores.queues), "budget of webhooks")
         tasks.keep_running(stack, notices.run(), "notices")
-        self._state = step(self._state, Event.OPENED)
+        tasks.keep_running(stack, known.run(), "known integrations")
+        tasks.keep_running(stack, self._spool.run(self._accept), "spool of webhooks")
+        self._state = lifecycle.step(self._state, lifecycle.Event.OPENED)
 
     def _webhooks(self) -> WebhookSettings:
         return self._policy.webhooks
@@ -181,8 +191,15 @@ class CourierProcess:
         metrics.captured = self._capture.results
         metrics.slots, metrics.slots_used = settings.slots, self._courier.in_flight
         metrics.bytes_budget = settings.budget_bytes
+        spool = self._spool
+        metrics.spool_bytes, metrics.spooled = spool.bytes, spool.spooled
+        metrics.spool_replayed = spool.replayed
         metrics.store_has(self._stores.budget.shards)
         return metrics
+
+    async def _accept(self, integration: str, event: Event) -> None:
+        queue = self._stores.queue_of(integration)
+        await queue.accept(integration, event.id, event.type, event.body)
 
     # -- while it runs ----------------------------------------------------------------------------
 

@@ -47,9 +47,9 @@ NO_WEBHOOKS: Final = Refusal(
     "no_webhooks",
     503,
     "service_unavailable",
-    "WEBHOOKS_NEED_REDIS",
-    "Webhooks need a Redis: with memory:// nothing would be kept. Start the gateway with the URL "
-    "of a Redis as --store, or without --store.",
+    "WEBHOOKS_OFF",
+    "Webhooks need couriers and a Redis: start the gateway without --couriers 0, and without "
+    "memory:// as --store.",
     "gateway",
 )
 VERSION_REQUIRED: Final = Refusal(

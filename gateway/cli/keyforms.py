@@ -29,6 +29,8 @@ _OPTIONS: Final = {
     **{"scopes": "--scope", "permissions": "--permission", "ip_ranges": "--ip"},
     **{"expires": "--expires", "limits": "--limit", "services": "--service"},
     **{"overlap": "--overlap", "expires_before": "--expires-before"},
+    **{"kind": "--kind", "secrets": "--secret-file", "url": "--url", "events": "--event"},
+    **{"form": "--form", "type": "--type", "data": "--content", "id": "--id"},
 }
 _LIMIT: Final = "one like plan=300/minute,burst=500"
 

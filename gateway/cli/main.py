@@ -54,6 +54,16 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "Show requests, latencies and bytes by route, account or key.",
     ),
     "mcp": ("gateway.cli.mcp:mcp", "Show open MCP connections and calls of tools."),
+    "integrations": (
+        "gateway.cli.integrations:integrations",
+        "Manage integrations, whose webhooks are captured; publish events.",
+    ),
+    "watches": ("gateway.cli.watches:watches", "Manage watches: where events are delivered."),
+    "events": ("gateway.cli.events:events", "Show the events of an integration."),
+    "deliveries": (
+        "gateway.cli.deliveries:deliveries",
+        "Show what became of events; deliver them again.",
+    ),
     "warnings": ("gateway.cli.warnings:warnings", "List keys that came close to a limit."),
     "audit": ("gateway.cli.audit:audit", "Show who changed what; verify the audit log."),
 }

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
-from operator import attrgetter
 from typing import Any, Final
 
 from gateway.domain.patterns import LATEST_US
@@ -53,9 +52,13 @@ class LimitWarning:
     window: int = 0
 
 
-#: The values of all fields, in their order.
-values_of: Final = attrgetter(*(each.name for each in fields(LimitWarning)))
+_NAMES: Final = tuple(each.name for each in fields(LimitWarning))
 _IS_NUMBER: Final = tuple(each.type == "int" for each in fields(LimitWarning))
+
+
+def values_of(warning: LimitWarning) -> tuple[str | int, ...]:
+    """The values of all fields, in their order."""
+    return tuple(getattr(warning, name) for name in _NAMES)
 
 
 def of_values(values: Sequence[Any]) -> LimitWarning:

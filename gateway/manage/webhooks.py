@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
 from gateway.domain.ports import AuditStore
 from gateway.domain.webhooks.events import MOST_EVENT
+from gateway.manage.deliveries import Deliveries, Queue
 from gateway.manage.integrations import EventQueue, Integrations, IntegrationStore, Sealing
 from gateway.manage.watches import Watches, WatchStore
 
@@ -17,10 +18,13 @@ class ResourceStore(IntegrationStore, WatchStore, Protocol):
 
 
 class WebhookStores(Protocol):
-    """What `stores.webhooks.opening` opens."""
+    """What `stores.webhooks.opening` opens. queues: by shard"""
 
     @property
     def resources(self) -> ResourceStore: ...
+
+    @property
+    def queues(self) -> Sequence[Queue]: ...
 
     def queue_of(self, integration: str) -> EventQueue: ...
 
@@ -31,6 +35,7 @@ class Webhooks:
 
     integrations: Integrations
     watches: Watches
+    deliveries: Deliveries
 
 
 def build_webhooks(
@@ -48,4 +53,5 @@ def build_webhooks(
     return Webhooks(
         Integrations(stores.resources, audit, stores.queue_of, sealer, clock_us, most_bytes),
         Watches(stores.resources, audit, master, clock_us),
+        Deliveries(stores.resources, stores.queues, audit, clock_us),
     )

@@ -18,6 +18,7 @@ from aiohttp import hdrs, web
 
 from gateway import errors
 from gateway.domain.patterns import is_word
+from gateway.domain.webhooks.deliveries import is_id
 from gateway.http1.head import safe_request_id
 from gateway.manage.audit_log import Actor
 from gateway.manage.json_object import read_object
@@ -25,7 +26,6 @@ from gateway.manage.problems import Fault, Invalid, NotThere
 from gateway.manage.reading import found, read_moment_us
 from gateway.manage.refusals import BODY_BROKEN, MEDIA_TYPE, Refused
 from gateway.policies.faults import one_of
-from gateway.stores.webhooks.records import is_id
 
 #: The headers that workers add. COURIER has the token.
 COURIER: Final = "X-Gateway-Courier"

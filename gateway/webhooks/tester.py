@@ -10,6 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
+from gateway.domain.webhooks.deliveries import is_id
 from gateway.domain.webhooks.event_types import is_type, takes
 from gateway.domain.webhooks.events import trial
 from gateway.domain.webhooks.schedule import is_success
@@ -19,7 +20,6 @@ from gateway.manage.problems import Fault, Invalid, NotThere
 from gateway.manage.reading import Reader, found, read_fields
 from gateway.manage.refusals import TOO_MANY_TESTS, Refused
 from gateway.manage.watches import Watches
-from gateway.stores.webhooks.records import is_id
 from gateway.webhooks.sender import Answer, Sender
 from gateway.webhooks.signed import headers_of
 

@@ -75,6 +75,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "requests.log").touch()
     (tmp_path / "keys.jsonl").touch()
     (tmp_path / "openapi.yaml").touch()
+    (tmp_path / "event.json").touch()
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -7,17 +7,27 @@ import io
 import json
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
 from aiohttp.test_utils import TestServer
 
+from gateway import tasks
+from gateway.domain.ports import StoreDown
 from gateway.domain.webhooks.events import MOST_EVENT, Integration
+from gateway.stores.redis.address import parse_url
+from gateway.stores.redis.clients import redis_client
 from gateway.stores.webhooks.queue import SHARDS, DeliveryQueue, shard_of, tag_of
 from gateway.stores.webhooks.resources import Resources
 from gateway.webhooks.capture import Capture
+from gateway.webhooks.known import KnownIntegrations
 from gateway.webhooks.sealing import Sealer
+from gateway.webhooks.spool import Spool
+from tests.kit.eventually import eventually
+from tests.kit.redis_server import RedisServer
+from tests.kit.store_proxy import StoreProxy
 
 SEALER = Sealer(b"m" * 32)
 ADDRESS = "0123456789abcdef" * 2
@@ -127,3 +137,95 @@ async def test_records_that_cannot_be_read(bench: Bench) -> None:
     await bench.client.hset("gw:{keys}:hooks:integrations", "int_1", "{}")
     status, told = await bench.send(b"{}")
     assert (status, told["result"]) == (503, "unavailable")
+
+
+@pytest.fixture
+async def outage(redis_server: RedisServer, tmp_path: Path) -> AsyncIterator[Outage]:
+    async with StoreProxy(redis_server.port) as proxy:
+        client = redis_client(parse_url(proxy.url))
+        made = Outage(client, proxy, tmp_path)
+        await made.store.add_integration(INTEGRATION)
+        await made.known.load()
+        async with made.server:
+            yield made
+        await made.spool.close()
+        await client.aclose()
+
+
+class Outage(Bench):
+    """A store that can be cut off, and what capture has for that."""
+
+    def __init__(self, client: Any, proxy: StoreProxy, folder: Path) -> None:
+        super().__init__(client)
+        self.proxy = proxy
+        self.known = KnownIntegrations(self.store)
+        self.spool = Spool(folder, 0, lambda: 10_000, pause_s=0.01)
+        self.capture = Capture(
+            *(self.store, self.queues, SEALER, lambda: NOW_US), self.known, self.spool
+        )
+        self.server = TestServer(self.capture.application())
+
+    async def events(self) -> int:
+        return len(await self.queues[shard_of("int_1")].events("int_1"))
+
+
+async def test_an_outage(outage: Outage) -> None:
+    """Webhooks are verified and kept, and accepted once the store is available."""
+    body = json.dumps(PULL_REQUEST).encode()
+    assert (await outage.send(body, **{"X-GitHub-Delivery": "d-0"}))[1]["result"] == "captured"
+    outage.proxy.cut()
+    for number in range(1, 4):
+        status, told = await outage.send(body, **{"X-GitHub-Delivery": f"d-{number}"})
+        assert (status, told["result"]) == (202, "spooled")
+    assert (await outage.send(body, secret="another"))[0] == 401
+    assert (await outage.send(body, address="f" * 32))[0] == 503, "it may be a new one"
+    assert outage.spool.count == 3
+    running = tasks.spawn(outage.spool.run(outage.capture.accept), "spool")
+    outage.proxy.pass_on()
+    await eventually(lambda: outage.spool.bytes == 0, "all were accepted")
+    await tasks.end(running)
+    assert await outage.events() == 4
+    assert outage.spool.replayed == 3
+
+
+async def test_an_outage_without_room(outage: Outage) -> None:
+    """The provider may send it again."""
+    outage.proxy.cut()
+    large = {**PULL_REQUEST, "pull_request": {"title": "x" * 20_000, "state": "open"}}
+    status, told = await outage.send(json.dumps(large).encode())
+    assert (status, told["result"]) == (503, "full")
+    assert outage.spool.count == 0
+
+
+async def test_changes_before_an_outage(outage: Outage) -> None:
+    """What was loaded last holds; with the store available, it is asked."""
+    body = json.dumps(PULL_REQUEST).encode()
+    paused = replace(INTEGRATION, is_paused=True)
+    await outage.store.replace_integration(INTEGRATION, paused)
+    assert (await outage.send(body))[0] == 404
+    await outage.known.load()
+    outage.proxy.cut()
+    assert (await outage.send(body))[0] == 404
+    outage.proxy.pass_on()
+    await outage.store.replace_integration(paused, replace(paused, capture="e" * 32))
+    await outage.client.hset("gw:{keys}:hooks:integrations", "bad", "{}")
+    await outage.known.load()
+    assert outage.known.captures_to(ADDRESS) is None
+    assert outage.known.captures_to("e" * 32) == replace(paused, capture="e" * 32)
+
+
+async def test_without_a_spool(store_client: Any) -> None:
+    """An outage is said."""
+    bench = Bench(store_client)
+    await bench.store.add_integration(INTEGRATION)
+    bench.queues[shard_of("int_1")] = Unavailable(store_client.execute_command, 1, lambda: 1)
+    async with bench.server:
+        status, told = await bench.send(json.dumps(PULL_REQUEST).encode())
+    assert (status, told["result"]) == (503, "unavailable")
+
+
+class Unavailable(DeliveryQueue):
+    """The store went away after the integration was read."""
+
+    async def accept(self, integration: str, event: str, event_type: str, body: bytes) -> int:
+        raise StoreDown("the store is unavailable")

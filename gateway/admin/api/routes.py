@@ -12,6 +12,7 @@ from aiohttp import web
 from gateway.admin.api import (
     account_operations,
     audit_operations,
+    delivery_operations,
     integration_operations,
     key_operations,
     mcp_operations,
@@ -35,6 +36,7 @@ OPERATIONS: Final = (
     *mcp_operations.OPERATIONS,
     *integration_operations.OPERATIONS,
     *watch_operations.OPERATIONS,
+    *delivery_operations.OPERATIONS,
     *policy_operations.OPERATIONS,
     *audit_operations.OPERATIONS,
     Operation(

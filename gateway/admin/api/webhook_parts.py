@@ -25,6 +25,15 @@ INTEGRATION_ID: Final = _in_path(
 WATCH_ID: Final = _in_path(
     "watch", _ID, "wat_5f1c8a60d3b2479e01c4a7b3", "A watch's id, as it is listed."
 )
+EVENT_ID: Final = _in_path(
+    "event", _ID, "evt_0123456789abcdef0123456789abcdef", "An event's id, as it is listed."
+)
+DELIVERY_ID: Final = _in_path(
+    "delivery",
+    f"{_ID}:{_ID}:[0-9]{{1,9}}",
+    "evt_0123456789abcdef0123456789abcdef:wat_5f1c8a60d3b2479e01c4a7b3:1",
+    "A delivery's id, as it is listed.",
+)
 
 
 def webhooks_of(call: Call) -> Webhooks:

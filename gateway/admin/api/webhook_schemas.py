@@ -21,6 +21,7 @@ from gateway.domain.webhooks.event_types import MOST_TYPE
 from gateway.domain.webhooks.events import MOST_ID
 from gateway.domain.webhooks.kinds.table import KINDS
 from gateway.domain.webhooks.watches import MOST_PATTERNS
+from gateway.manage.deliveries import STATES
 from gateway.manage.integrations import LEAST_SECRET, MOST_SECRET, MOST_SECRETS
 
 _INTEGRATION_ID: Final = {**TEXT, "examples": ["int_5f1c8a60d3b2479e01c4a7b3"]}
@@ -96,6 +97,17 @@ _WATCH: Final = {
         "description": "When the next attempt is made after too many failures; null: at any time.",
     },
 }
+_EVENT: Final = {
+    "id": TEXT,
+    "integration": _INTEGRATION_ID,
+    "type": {**TEXT, "examples": ["pull_request.merged"]},
+    "accepted": MOMENT,
+    "open_deliveries": {**COUNT, "description": "That are not over."},
+    "event": {"type": ["object", "null"], "description": "As it is delivered."},
+}
+_DELIVERY_PLACE: Final = "#/components/schemas/Delivery"
+_FROM: Final = "2026-12-31T12:00:00Z"
+_TO: Final = "2026-12-31T13:00:00Z"
 
 WEBHOOK_SCHEMAS: Final = {
     "Integration": answered(_INTEGRATION),
@@ -143,6 +155,58 @@ WEBHOOK_SCHEMAS: Final = {
         _WATCH_FIELDS,
         *("url", "events"),
         examples=[{"url": "https://hooks.example.com/", "events": ["pull_request.*"]}],
+    ),
+    "Event": answered(_EVENT),
+    "EventList": list_of("Event"),
+    "EventWithDeliveries": answered(
+        {**_EVENT, "deliveries": {"type": "array", "items": {"$ref": _DELIVERY_PLACE}}}
+    ),
+    "Delivery": answered(
+        {
+            "id": {**TEXT, "description": "EVENT:WATCH:NUMBER."},
+            "event": TEXT,
+            "watch": TEXT,
+            "state": {"enum": list(STATES)},
+            "reason": {**MAYBE_TEXT, "description": "Why it is dead or cancelled."},
+            "created": MOMENT,
+            "ended": MAYBE_MOMENT,
+            "attempts": {
+                "type": "array",
+                "items": answered(
+                    {
+                        "at": MOMENT,
+                        "status": {
+                            "type": ["integer", "null"],
+                            "description": "null: there was no answer.",
+                        },
+                        "ms": COUNT,
+                        "answer": {
+                            **TEXT,
+                            "description": "The first characters of it, or why there was none.",
+                        },
+                    }
+                ),
+            },
+        }
+    ),
+    "DeliveryList": list_of("Delivery"),
+    "Resent": answered({"delivery": {**TEXT, "description": "The id of the new one."}}),
+    "Replay": taken(
+        {
+            "from": {**TEXT, "description": "Accepted from then.", "examples": [_FROM]},
+            "to": {**TEXT, "description": "And before then.", "examples": [_TO]},
+        },
+        *("from", "to"),
+        examples=[{"from": _FROM, "to": _TO}],
+    ),
+    "Replayed": answered(
+        {
+            "deliveries": {**COUNT, "description": "How many were queued."},
+            "next": {
+                **MAYBE_MOMENT,
+                "description": "The `from` for the rest; null: there is none.",
+            },
+        }
     ),
     "WatchChange": taken(_WATCH_FIELDS, examples=[{"events": ["pull_request.merged"]}]),
 }

@@ -9,9 +9,9 @@ from functools import partial
 from gateway.domain.webhooks.settings import WebhookSettings
 from gateway.stores.webhooks.budget import Budget
 from gateway.stores.webhooks.notices import NoticeStore
-from gateway.stores.webhooks.queue import DeliveryQueue
+from gateway.stores.webhooks.queue import SHARDS, DeliveryQueue, shard_of
 from gateway.stores.webhooks.resources import Resources
-from gateway.stores.webhooks.scripts import SHARDS, Execute, shard_of
+from gateway.stores.webhooks.scripts import Execute
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,9 +37,8 @@ from collections.abc import Callable, Collection, Iterable
 from typing import Any, Final, Literal
 
 from gateway.domain.ports import BudgetSpent
-from gateway.stores.redis.errors import translated
-from gateway.stores.webhooks.scripts import SHARDS, Execute, Script, shard_of, tag_of
-from gateway.stores.webhooks.values import (
+from gateway.domain.webhooks.deliveries import (
+    SHARDS,
     Attempt,
     Claim,
     Claimed,
@@ -48,7 +47,10 @@ from gateway.stores.webhooks.values import (
     KeptEvent,
     Replayed,
     ShardStats,
+    shard_of,
 )
+from gateway.stores.redis.errors import translated
+from gateway.stores.webhooks.scripts import Execute, Script, tag_of
 
 __all__ = [
     "SHARDS",

@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from gateway.domain.patterns import LATEST_US, is_title, is_word
 from gateway.domain.ports import CorruptRecord
+from gateway.domain.webhooks.deliveries import is_id
 from gateway.domain.webhooks.destinations import fault_of_url
 from gateway.domain.webhooks.event_types import is_pattern
 from gateway.domain.webhooks.events import Integration
@@ -16,8 +17,6 @@ from gateway.domain.webhooks.watches import MOST_PATTERNS, Watch
 
 #: The longest record that is read: a URL of 2 KiB, and the most patterns.
 MOST_BYTES: Final = 16 * 1024
-#: Ids of integrations and watches. There is no colon in them, as in the names of deliveries.
-is_id = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch
 #: What nobody can guess of a capture address: 128 bits.
 is_capture = re.compile(r"[0-9a-f]{32}").fullmatch
 _UNREADABLE: Final = (ValueError, TypeError, KeyError, RecursionError)

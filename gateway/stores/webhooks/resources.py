@@ -17,6 +17,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final, cast
 
 from gateway.domain.ports import CorruptRecord
+from gateway.domain.webhooks.deliveries import shard_of
 from gateway.domain.webhooks.events import Integration
 from gateway.domain.webhooks.kinds.own import GATEWAY
 from gateway.domain.webhooks.watches import MOST_WATCHES, Health, State, Watch
@@ -28,7 +29,7 @@ from gateway.stores.webhooks.records import (
     write_integration,
     write_watch,
 )
-from gateway.stores.webhooks.scripts import Execute, Script, shard_of, tag_of
+from gateway.stores.webhooks.scripts import Execute, Script, tag_of
 
 INTEGRATIONS: Final = KEYS_TAG + "hooks:integrations"
 CAPTURES: Final = KEYS_TAG + "hooks:captures"
@@ -125,7 +126,7 @@ class Resources:
 
     async def integrations(self) -> list[Integration]:
         """All that can be read, by id."""
-        found = _pairs(await self._execute("HGETALL", INTEGRATIONS))
+        found = await self.integration_records()
         return sorted(_readable(found, read_integration), key=lambda each: each.id)
 
     async def integrations_of(self, account: str) -> list[Integration]:
@@ -138,6 +139,10 @@ class Resources:
         found = {name.decode("ascii", "replace"): value for name, value in pairs if value}
         its = (each for each in _readable(found, read_integration) if each.account == account)
         return sorted(its, key=lambda each: each.id)
+
+    async def integration_records(self) -> dict[str, bytes]:
+        """The records of all, as they were written."""
+        return _pairs(await self._execute("HGETALL", INTEGRATIONS))
 
     async def captures_to(self, capture: str) -> Integration | None:
         """The integration with this capture address. Raises CorruptRecord."""

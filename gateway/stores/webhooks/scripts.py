@@ -1,25 +1,17 @@
-"""The shards of events and deliveries, and the scripts that each work in one of them."""
+"""Scripts that each work in one shard of events and deliveries."""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable
 from hashlib import sha1
 from importlib.resources import files
-from typing import Any, Final
-from zlib import crc32
+from typing import Any
 
 from redis.exceptions import NoScriptError
 
 from gateway.stores.redis.errors import translated
 
-SHARDS: Final = 16
-
 Execute = Callable[..., Awaitable[Any]]
-
-
-def shard_of(integration: str) -> int:
-    """The shard of an integration's events."""
-    return crc32(integration.encode()) % SHARDS
 
 
 def tag_of(shard: int) -> str:

@@ -11,6 +11,7 @@ import pytest
 
 from gateway.admin.api.routes import OPERATIONS
 from gateway.domain.webhooks.watches import secret_of
+from gateway.stores.webhooks.queue import Attempt
 from tests.admin.api.test_calls import Caller
 from tests.kit.admin import MASTER, AdminScene
 from tests.kit.redis_server import RedisServer
@@ -162,6 +163,71 @@ async def test_faults(call: Caller) -> None:
         assert [fault["path"] for fault in answer.json["faults"]] == places
 
 
+async def test_events_and_deliveries(call: Caller) -> None:
+    """An event is shown with its deliveries; it is sent again, alone and with all of a time."""
+    its = await made(call)
+    watch = await watched(call, its["id"])
+    base = f"/integrations/{its['id']}"
+    ids = []
+    for number in range(3):
+        event = {"type": "build.finished", "data": {"number": number}}
+        ids.append((await call("POST", f"{base}/events", event, 202)).json["event"])
+    page = (await call("GET", f"{base}/events?count=2")).json
+    assert [each["id"] for each in page["items"]] == [ids[2], ids[1]]
+    assert page["items"][0]["event"]["data"] == {"number": 2}
+    rest = (await call("GET", f"{base}/events?before={page['next']}")).json
+    assert [each["id"] for each in rest["items"]] == [ids[0]]
+    found = (await call("GET", f"{watch}/deliveries")).json
+    assert [each["event"] for each in found["items"]] == ids[::-1]
+    assert found["next"] is None
+    (delivery,) = (await call("GET", f"{base}/events/{ids[0]}")).json["deliveries"]
+    path = f"{watch}/deliveries/{delivery['id']}"
+    assert (await call("GET", path)).json == delivery
+    assert (delivery["state"], delivery["attempts"]) == ("queued", [])
+    resent = (await call("POST", f"{path}/resend", status=202)).json["delivery"]
+    assert resent.startswith(f"{ids[0]}:")
+    assert resent != delivery["id"]
+    span = {"from": "2020-01-01T00:00:00Z", "to": "2100-01-01T00:00:00Z"}
+    assert (await call("POST", f"{watch}/replay", span, 202)).json["deliveries"] == 0
+    queue = call.scene.webhook_stores.queue_of(its["id"])
+    while claimed := (await queue.claim("t", 8, 8)).deliveries:
+        for each in claimed:
+            await queue.finish(each, "delivered", Attempt(1, 1, 200, ""))
+    replayed = await call("POST", f"{watch}/replay", span, 202)
+    assert replayed.json == {"deliveries": 3, "next": None}
+    assert len((await call("GET", f"{watch}/deliveries?count=3")).json["items"]) == 3
+    assert (await call("GET", f"{watch}/deliveries?state=dead")).json["items"] == []
+    assert (await actions(call))[-2:] == ["watch.resend", "watch.replay"]
+    for method, wrong, body, status in (
+        ("GET", f"{base}/events/evt_1", None, 404),
+        ("GET", f"{watch}/deliveries/{ids[0]}:wat_1:1", None, 404),
+        ("POST", f"{watch}/replay", {"from": "now", "to": 7}, 422),
+        ("POST", f"{watch}/replay", {"from": span["to"], "to": span["from"]}, 422),
+        ("GET", f"{base}/events?before=yesterday", None, 422),
+    ):
+        await call(method, wrong, body, status)
+
+
+async def test_dead_letters(call: Caller) -> None:
+    """What was given up, until it is sent again."""
+    its = await made(call)
+    watch = await watched(call, its["id"])
+    base = f"/integrations/{its['id']}"
+    await call("POST", f"{base}/events", {"type": "build.done", "data": {}}, 202)
+    queue = call.scene.webhook_stores.queue_of(its["id"])
+    (claimed,) = (await queue.claim("t", 1, 1)).deliveries
+    attempt = Attempt(1_800_000_000_000_000, 12, 500, "no")
+    await queue.finish(claimed, "dead", attempt, reason="exhausted")
+    (letter,) = (await call("GET", f"{base}/dead-letters")).json["items"]
+    assert (letter["id"], letter["state"], letter["reason"]) == (claimed.id, "dead", "exhausted")
+    assert letter["attempts"] == [
+        {"at": "2027-01-15T08:00:00Z", "status": 500, "ms": 12, "answer": "no"}
+    ]
+    assert (await call("GET", f"{watch}/deliveries?state=dead")).json["items"] == [letter]
+    await call("POST", f"{watch}/deliveries/{letter['id']}/resend", status=202)
+    assert (await call("GET", f"{base}/dead-letters")).json["items"] == []
+
+
 async def test_without_a_redis(tmp_path: Path) -> None:
     """Each operation says that webhooks need one."""
     words = {"{id}": "int_1", "{watch}": "wat_1", "{event}": "evt_1", "{delivery}": "evt_1:wat_1:1"}
@@ -174,4 +240,4 @@ async def test_without_a_redis(tmp_path: Path) -> None:
                     path = path.replace(name, example)
                 body = {} if operation.body is not None else None
                 answer = await call(operation.method, path, body, 503)
-                assert answer.json["code"] == "WEBHOOKS_NEED_REDIS"
+                assert answer.json["code"] == "WEBHOOKS_OFF"

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields, replace
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -84,6 +86,18 @@ def test_a_watch() -> None:
         "reason": "it answered 410 Gone",
     }
     assert event.type == "watch.disabled"
+
+
+def test_as_documented() -> None:
+    """The events in the documents have the same fields."""
+    text = (Path(__file__).parents[3] / "docs/webhooks.md").read_text()
+    blocks = re.findall(r"```json\n(.*?)```", text, re.DOTALL)
+    documented = {each["type"]: each for each in map(json.loads, blocks)}
+    for notice in (NOTICE, disabled_notice(DISABLED, INTEGRATION, "h")):
+        shown, made = documented[notice.type], json.loads(event_of(INTEGRATION, notice).body)
+        for part in ("integration", "data"):
+            assert shown.pop(part).keys() == made.pop(part).keys()
+        assert shown.keys() == made.keys()
 
 
 def test_types() -> None:

@@ -16,7 +16,7 @@ from tests.kit.eventually import eventually
 
 #: Each in a shard of its own.
 INTEGRATIONS = {shard_of(f"int_{number}"): f"int_{number}" for number in range(500)}
-BODY = b"x" * 1_400  # with its record, 2,000 bytes
+BODY = b"x" * 600  # with its record, 2,000 bytes
 
 
 class Courier:
@@ -48,15 +48,15 @@ class Courier:
 
 async def test_a_shard_has_what_the_others_do_not_use(store_client: Any) -> None:
     """The budget is of all of them together; it can change."""
-    courier = Courier(store_client, 10_000)
+    courier = Courier(store_client, 11_500)
     for shard in (1, 2):
         name = f"{tag_of(shard)}watches:{INTEGRATIONS[shard]}"
         await store_client.hset(name, "w", '{"events": ["a.*"]}')
     for number in range(3):
         await courier.accept(1, f"e{number}")
     await courier.look()
-    assert courier.budget.stats.bytes == 7_200
-    assert (courier.budget.of(1), courier.budget.of(2)) == (10_000, 2_800)
+    assert courier.budget.stats.bytes == 8_250
+    assert (courier.budget.of(1), courier.budget.of(2)) == (11_500, 3_250)
     await courier.accept(2, "fits")
     await courier.look()
     with pytest.raises(BudgetSpent):

@@ -17,7 +17,6 @@ from gateway.stores.redis.clients import redis_client
 from gateway.stores.webhooks.queue import (
     CAP,
     FAILURES,
-    SHARDS,
     VISIT,
     Attempt,
     BudgetSpent,
@@ -102,12 +101,6 @@ class Shard:
 @pytest.fixture
 def shard(store_client: Any) -> Shard:
     return Shard(store_client)
-
-
-def test_shards() -> None:
-    """An integration is always in the same one, and all are used."""
-    assert {shard_of(f"int_{number}") for number in range(1_000)} == set(range(SHARDS))
-    assert shard_of("int_1") == shard_of("int_1")
 
 
 async def test_an_event_reaches_the_watches_that_take_it(shard: Shard) -> None:
@@ -488,7 +481,7 @@ async def test_a_replay_without_room(shard: Shard) -> None:
     for number in range(3):
         await shard.accept(f"e{number}")
     await shard.watch("w")
-    shard.budget = (await shard.queue.stats()).bytes + 900
+    shard.budget = (await shard.queue.stats()).bytes + 1_600
     replayed = await shard.queue.replay("int", "w", 0, LATER_US, 10)
     assert replayed is not None
     assert (replayed.count, replayed.complete) == (2, False)
@@ -533,7 +526,7 @@ async def test_trim(shard: Shard) -> None:
     assert await shard.queue.trim(1_000_000) == 1
     assert await shard.queue.event("e3") is None
     has = (await shard.queue.stats()).bytes
-    assert await shard.queue.trim(has - 2_000) == 2
+    assert await shard.queue.trim(has - 3_000) == 2
     assert [each.id for each in await shard.queue.events("int")] == ["e5", "e4", "e2", "waits"]
     assert await shard.queue.trim(0) == 3
     assert await shard.queue.trim(0) == 0
@@ -572,7 +565,7 @@ async def test_a_failure_after_a_watch_was_disabled(shard: Shard) -> None:
 
 async def test_the_budget(store_client: Any) -> None:
     """What is over makes room, the oldest first; what waits never does."""
-    shard = Shard(store_client, budget=12_000)
+    shard = Shard(store_client, budget=16_600)
     await shard.watch("w")
     for number in range(3):
         assert await shard.accept(f"e{number}", body=b"x" * 2_000) == 1

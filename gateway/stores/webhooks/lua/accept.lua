@@ -8,7 +8,7 @@
 local integration, event, kind, body = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local budget, cap = tonumber(ARGV[5]), tonumber(ARGV[6])
 -- Of its record, beside the body and the deliveries.
-local OVERHEAD = 600
+local OVERHEAD = 1400
 
 local seen = shard .. 'seen:' .. event
 if redis.call('EXISTS', seen) == 1 then return {'same', 0} end

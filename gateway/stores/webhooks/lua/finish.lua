@@ -7,6 +7,9 @@
 -- Returns how many attempts of the watch have failed since its last success, and the us since then or
 -- since its first failure; nothing if the lease has ended, and another claim may have the delivery.
 
+-- Of an attempt, which a delivery's own bytes have room for.
+local SHORT = 100
+
 local token, id, result, reason = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local ms, cap = tonumber(ARGV[7]), tonumber(ARGV[10])
 local delivery = shard .. 'delivery:' .. id
@@ -19,7 +22,7 @@ redis.call('HDEL', delivery, 'token')
 redis.call('ZREM', shard .. 'leases', id)
 redis.call('HINCRBY', delivery, 'attempts', 1)
 redis.call('HSET', delivery, 'log', its[3] and its[3] .. '\n' .. ARGV[6] or ARGV[6])
-grow(event, #ARGV[6])
+if #ARGV[6] > SHORT then grow(event, #ARGV[6] - SHORT) end
 
 local health = health_of(watch)
 local held = math.max(0, (tonumber(health.held) or 0) - 1)
@@ -32,7 +35,7 @@ if result == 'delivered' then
   redis.call('HSET', name, 'proven', 1, 'failures', 0, 'tried', 0,
     'since', text(now))
   redis.call('HDEL', name, 'open', 'openings', 'ramp')
-  redis.call('ZREM', shard .. 'breakers', watch)
+  if health.open then redis.call('ZREM', shard .. 'breakers', watch) end
   if ramp and ramp * 2 < cap then redis.call('HSET', name, 'ramp', ramp * 2) end
   set_state(id, 'delivered', '')
   settle(event)

@@ -1,8 +1,21 @@
-"""What the queues of deliveries take and give."""
+"""Deliveries of events: what the queues of the store take and give."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
+from typing import Final
+from zlib import crc32
+
+#: Events and deliveries are divided by integration.
+SHARDS: Final = 16
+#: Ids of events, integrations and watches. There is no colon in them, as in those of deliveries.
+is_id = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch
+
+
+def shard_of(integration: str) -> int:
+    """The shard of an integration's events."""
+    return crc32(integration.encode()) % SHARDS
 
 
 @dataclass(frozen=True, slots=True)

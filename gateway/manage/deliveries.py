@@ -1,0 +1,282 @@
+"""Events and deliveries of an account: what was captured, what became of it, and once more.
+
+An account sees its own integrations only; another one's does not exist for it. An operator sees all
+of them: their account is None.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Final, Protocol
+
+from gateway.domain.audit import Event
+from gateway.domain.ports import AuditStore, BudgetSpent, CorruptRecord
+from gateway.domain.webhooks.deliveries import (
+    Attempt,
+    Delivery,
+    KeptEvent,
+    Replayed,
+    is_id,
+    shard_of,
+)
+from gateway.domain.webhooks.events import Integration
+from gateway.domain.webhooks.watches import Watch
+from gateway.manage import audit_log
+from gateway.manage.audit_log import Actor
+from gateway.manage.problems import Conflict, Fault, Invalid, NotThere
+from gateway.manage.reading import found
+from gateway.manage.views import moment
+
+#: The most of one page, and deliveries of one replay.
+MOST_PAGE: Final = 200
+MOST_REPLAY: Final = 10_000
+STATES: Final = ("queued", "leased", "waiting", "delivered", "dead", "cancelled")
+_NO_ROOM: Final = "there is no room for more deliveries now: try again later"
+
+
+class WatchStore(Protocol):
+    """What `stores.webhooks.resources` keeps."""
+
+    async def integration(self, integration: str) -> Integration | None: ...
+    async def watch(self, integration: str, watch: str) -> Watch | None: ...
+
+
+class Queue(Protocol):
+    """What `stores.webhooks.queue` keeps of a shard."""
+
+    async def events(self, integration: str, most: int, before_us: int) -> list[KeptEvent]: ...
+    async def event(self, event: str) -> KeptEvent | None: ...
+    async def delivery(self, delivery: str) -> Delivery | None: ...
+    async def deliveries(
+        self, watch: str, most: int, before_us: int, states: Collection[str]
+    ) -> list[Delivery]: ...
+    async def deliveries_of(self, event: str) -> list[Delivery]: ...
+    async def dead(self, integration: str, most: int, before_us: int) -> list[Delivery]: ...
+    async def resend(self, event: str, watch: str) -> str | None: ...
+    async def replay(
+        self, integration: str, watch: str, from_us: int, to_us: int, most: int
+    ) -> Replayed | None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class EventView:
+    """An event with its deliveries, the oldest first."""
+
+    event: KeptEvent
+    deliveries: tuple[Delivery, ...]
+
+
+class Deliveries:
+    """The events and deliveries of all accounts. queues: by shard; every method raises StoreDown"""
+
+    def __init__(
+        self,
+        resources: WatchStore,
+        queues: Sequence[Queue],
+        audit: AuditStore,
+        clock_us: Callable[[], int],
+    ) -> None:
+        self._resources = resources
+        self._queues = queues
+        self._audit = audit
+        self._clock_us = clock_us
+
+    async def events(
+        self, account: str | None, integration: str, most: int = 50, before_us: int = 0
+    ) -> list[KeptEvent]:
+        """The newest first; large ones make a page shorter. There are more as long as any is there.
+
+        before_us: accepted before then; 0: any. Raises NotThere, Invalid.
+        """
+        queue = await self._queue(account, integration)
+        return await queue.events(integration, _page(most), before_us)
+
+    async def event(self, account: str | None, integration: str, event: str) -> EventView:
+        """Raises NotThere."""
+        queue = await self._queue(account, integration)
+        kept = await self._event(queue, integration, event)
+        return EventView(kept, tuple(await queue.deliveries_of(event)))
+
+    async def of_watch(
+        self,
+        account: str | None,
+        integration: str,
+        watch: str,
+        states: Collection[str] = (),
+        most: int = 50,
+        before_us: int = 0,
+    ) -> list[Delivery]:
+        """Those of a watch, the newest first. states: only these; raises NotThere, Invalid
+
+        Among many deliveries, only the last 20,000 before then are searched for states.
+        """
+        queue = await self._watch(account, integration, watch)
+        faults = [
+            Fault("state", found(each), "one of " + ", ".join(STATES))
+            for each in states
+            if each not in STATES
+        ]
+        if faults:
+            raise Invalid(*faults)
+        return await queue.deliveries(watch, _page(most), before_us, states)
+
+    async def delivery(
+        self, account: str | None, integration: str, watch: str, delivery: str
+    ) -> Delivery:
+        """With its attempts. Raises NotThere."""
+        queue = await self._watch(account, integration, watch)
+        parts = delivery.split(":")
+        known = None
+        if len(parts) == 3 and all(map(is_id, parts)) and parts[1] == watch:
+            known = await queue.delivery(delivery)
+        if known is None:
+            raise NotThere("there is no delivery with this id, or it is not kept any more")
+        return known
+
+    async def dead(
+        self, account: str | None, integration: str, most: int = 50, before_us: int = 0
+    ) -> list[Delivery]:
+        """The dead letters, the last one first; what is sent again is none.
+
+        before_us: given up before then; 0: any. Raises NotThere, Invalid.
+        """
+        queue = await self._queue(account, integration)
+        return await queue.dead(integration, _page(most), before_us)
+
+    async def resend(
+        self, actor: Actor, account: str | None, integration: str, watch: str, event: str
+    ) -> str:
+        """Deliver an event to a watch once more: the id of the delivery.
+
+        Raises NotThere, Conflict.
+        """
+        queue = await self._watch(account, integration, watch)
+        await self._event(queue, integration, event)
+        try:
+            made = await queue.resend(event, watch)
+        except BudgetSpent as error:
+            raise Conflict(_NO_ROOM) from error
+        if made is None:
+            raise Conflict(f"watch {watch} is disabled: resume it")
+        await self._note(actor, "watch.resend", watch, {"event": event, "delivery": made})
+        return made
+
+    async def replay(
+        self,
+        actor: Actor,
+        account: str | None,
+        integration: str,
+        watch: str,
+        from_us: int,
+        to_us: int,
+    ) -> Replayed:
+        """Deliver the kept events of a time again, as far as the watch takes them.
+
+        from_us, to_us: accepted from then, and before then. Raises NotThere, Invalid, Conflict.
+        """
+        queue = await self._watch(account, integration, watch)
+        if from_us >= to_us:
+            raise Invalid(Fault("to", str(moment(to_us)), f"a time after {moment(from_us)}"))
+        try:
+            made = await queue.replay(integration, watch, from_us, to_us, MOST_REPLAY)
+        except BudgetSpent as error:
+            raise Conflict(_NO_ROOM) from error
+        if made is None:
+            raise Conflict(f"watch {watch} is disabled: resume it")
+        if made.count:
+            after = {"from": moment(from_us), "to": moment(to_us), "deliveries": made.count}
+            await self._note(actor, "watch.replay", watch, after)
+        return made
+
+    # -- the parts ---------------------------------------------------------------------------------
+
+    async def _queue(self, account: str | None, integration: str) -> Queue:
+        its = await self._resources.integration(integration)
+        if its is None or account not in (None, its.account):
+            raise NotThere("there is no integration with this id")
+        return self._queues[shard_of(integration)]
+
+    async def _watch(self, account: str | None, integration: str, watch: str) -> Queue:
+        queue = await self._queue(account, integration)
+        try:
+            its = await self._resources.watch(integration, watch)
+        except CorruptRecord:
+            # What was delivered to it can be looked at.
+            return queue
+        if its is None:
+            raise NotThere("there is no watch with this id")
+        return queue
+
+    async def _event(self, queue: Queue, integration: str, event: str) -> KeptEvent:
+        kept = await queue.event(event) if is_id(event) else None
+        if kept is None or kept.integration != integration:
+            raise NotThere("there is no event with this id, or it is not kept any more")
+        return kept
+
+    async def _note(
+        self, actor: Actor, action: str, watch: str, after: Mapping[str, object]
+    ) -> None:
+        event = Event(
+            at_us=self._clock_us(),
+            actor=str(actor),
+            action=action,
+            subject=f"watch:{watch}",
+            after=after,
+        )
+        await audit_log.note(self._audit, event)
+
+
+def _page(most: int) -> int:
+    if not 1 <= most <= MOST_PAGE:
+        raise Invalid(Fault("limit", str(most), f"1 to {MOST_PAGE}"))
+    return most
+
+
+def event_as_json(event: KeptEvent) -> dict[str, object]:
+    """An event; `event` is what is delivered, or null where others have written what is no JSON."""
+    try:
+        body = json.loads(event.body)
+    except (ValueError, RecursionError):
+        body = None
+    return {
+        "id": event.id,
+        "integration": event.integration,
+        "type": event.type,
+        "accepted": moment(event.at_us),
+        "open_deliveries": event.left,
+        "event": body,
+    }
+
+
+def event_view_as_json(view: EventView) -> dict[str, object]:
+    """An event with its deliveries."""
+    return {
+        **event_as_json(view.event),
+        "deliveries": [delivery_as_json(each) for each in view.deliveries],
+    }
+
+
+def delivery_as_json(delivery: Delivery) -> dict[str, object]:
+    """A delivery with its attempts, the first one first."""
+    return {
+        "id": delivery.id,
+        "event": delivery.event,
+        "watch": delivery.watch,
+        "state": delivery.state,
+        "reason": delivery.reason or None,
+        "created": moment(delivery.at_us),
+        "ended": moment(delivery.ended_us or None),
+        "attempts": [attempt_as_json(each) for each in delivery.attempts],
+    }
+
+
+def attempt_as_json(attempt: Attempt) -> dict[str, object]:
+    """An attempt. status: null where there was no answer, and `answer` says why"""
+    return {
+        "at": moment(attempt.at_us),
+        "status": attempt.status or None,
+        "ms": attempt.ms,
+        "answer": attempt.found,
+    }
