@@ -7,7 +7,8 @@ of them: their account is None.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -92,6 +93,14 @@ class Deliveries:
         """
         queue = await self._queue(account, integration)
         return await queue.events(integration, _page(most), before_us)
+
+    async def event_views(
+        self, account: str | None, integration: str, most: int = 50, before_us: int = 0
+    ) -> list[EventView]:
+        """`events` with the deliveries of each."""
+        queue = await self._queue(account, integration)
+        kept = await queue.events(integration, _page(most), before_us)
+        return [EventView(each, tuple(await queue.deliveries_of(each.id))) for each in kept]
 
     async def event(self, account: str | None, integration: str, event: str) -> EventView:
         """Raises NotThere."""
@@ -226,6 +235,12 @@ class Deliveries:
             after=after,
         )
         await audit_log.note(self._audit, event)
+
+
+def delivery_states(deliveries: Iterable[Delivery]) -> list[tuple[str, int]]:
+    """How many of these deliveries are in each state, in the order of STATES."""
+    counts = Counter(each.state for each in deliveries)
+    return [(state, counts[state]) for state in STATES if counts[state]]
 
 
 def _page(most: int) -> int:

@@ -27,18 +27,26 @@ from gateway.domain.policy_history import PolicyLoad
 from gateway.domain.ports import AdminStore, UsageBatch
 from gateway.domain.usage import Measures
 from gateway.domain.warnings import LimitWarning
+from gateway.domain.webhooks.settings import WebhookSettings
 from gateway.limiting.memory import MemoryLimiter
 from gateway.manage.audit_log import Actor
 from gateway.manage.management import Management, build_management
 from gateway.manage.policies import Loaded
 from gateway.manage.policy_changes import compare, summary
+from gateway.manage.webhooks import build_webhooks
 from gateway.observe.metrics import Metrics
 from gateway.policies.load import load, load_texts
 from gateway.runtime.sockets import bind
 from gateway.stores.admin import MemoryAdminStore
 from gateway.stores.keys.memory import MemoryKeyStore
 from gateway.stores.managed import ManagedStores, memory_managed
+from gateway.stores.redis.address import parse_url
+from gateway.stores.redis.clients import redis_client
+from gateway.stores.webhooks.opening import open_webhooks
+from gateway.webhooks.sealing import Sealer
 
+#: The webhook key.
+MASTER = b"m" * 32
 TOKEN = "the-admin-token-of-the-tests"
 ANNA = Actor("anna", "console", "127.0.0.1")
 SHIPPED = Path(__file__).parents[2] / "policies"
@@ -95,6 +103,8 @@ class Console:
     #: The proxy in front of it; by default, none.
     proxy: AdminProxy = field(default_factory=AdminProxy)
     tls: ssl.SSLContext | None = None
+    #: The URL of a Redis for webhooks; None: there are none.
+    webhooks_at: str | None = None
     #: Added to the time of sessions, in seconds.
     later_s: float = 0.0
 
@@ -103,6 +113,15 @@ class Console:
         self.metrics = Metrics("test")
         self.stores: ManagedStores = memory_managed(self.keys, self.limiter)
         self.loaded = Loaded(load(self.policies), now_us(), self.policies)
+        self._redis = (
+            None if self.webhooks_at is None else redis_client(parse_url(self.webhooks_at))
+        )
+        webhooks = None
+        if self._redis is not None:
+            self.webhook_stores = open_webhooks(self._redis.execute_command, WebhookSettings)
+            webhooks = build_webhooks(
+                *(self.webhook_stores, self.stores.audit, MASTER, Sealer(MASTER), now_us)
+            )
         self.management: Management = build_management(
             keys=self.keys,
             usage=self.stores.usage,
@@ -114,6 +133,7 @@ class Console:
             loaded=lambda: self.loaded,
             clock_us=now_us,
             snapshot=self.metrics.snapshot,
+            webhooks=webhooks,
         )
 
     async def __aenter__(self) -> Console:
@@ -141,6 +161,8 @@ class Console:
         for browser in self._browsers:
             await browser.http.close()
         await self._server.stop()
+        if self._redis is not None:
+            await self._redis.aclose()
 
     def browser(self) -> Browser:
         """A browser that has not signed in."""

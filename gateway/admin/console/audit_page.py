@@ -21,6 +21,8 @@ ACTIONS: Final = {
     "key.revoke": "key revoked",
     "account.set": "account set",
     "limit.reset": "limit reset",
+    "integration": "any change of an integration",
+    "watch": "any change of a watch",
     "policy": "any change of policies",
     "policy.load": "policy loaded",
     "policy.rollback": "policy restored",

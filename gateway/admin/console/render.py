@@ -10,7 +10,9 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from gateway.admin.console import assets, charts, wording
 from gateway.admin.console.forms import has_limit_overrides
 from gateway.admin.context import MANAGEMENT, SESSION
+from gateway.domain.patterns import printable
 from gateway.domain.usage import STATUS_CLASSES
+from gateway.manage.deliveries import delivery_states
 from gateway.manage.views import rate_words, status_words
 from gateway.manage.words import bytes_words, seconds_words
 
@@ -32,6 +34,7 @@ _templates.globals.update(
     share=wording.share,
     status_classes=STATUS_CLASSES[1:],
     changed=wording.changes,
+    delivery_states=delivery_states,
     has_limit_overrides=has_limit_overrides,
     status_words=status_words,
 )
@@ -43,6 +46,7 @@ _templates.filters.update(
     duration=wording.duration,
     outcome=wording.outcome,
     sentence=wording.sentence,
+    printable=printable,
     limit_text=wording.limit_text,
     rate=rate_words,
     seconds=seconds_words,
@@ -56,7 +60,8 @@ def page(
     """The answer that shows a template.
 
     Every template also has `session` (None at the sign-in), `path`, `now_us`, `has_mcp`: there are
-    routes to MCP servers, and `done`: the message about the change made on the previous page.
+    routes to MCP servers, `has_webhooks`: they can be managed here, and `done`: the message about
+    the change made on the previous page.
     """
     management = request.app.get(MANAGEMENT)
     shown = _templates.get_template(f"{template}.html").render(
@@ -64,6 +69,7 @@ def page(
         path=request.path,
         now_us=now_us(request),
         has_mcp=management is not None and management.policies.loaded().policy.has_mcp,
+        has_webhooks=management is not None and management.webhooks is not None,
         done=wording.DONE.get(request.query.get("done", "")),
         **values,
     )

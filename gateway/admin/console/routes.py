@@ -8,6 +8,9 @@ from gateway.admin.console import (
     account_pages,
     assets,
     audit_page,
+    delivery_pages,
+    integration_forms,
+    integration_pages,
     key_forms,
     key_pages,
     mcp_page,
@@ -15,9 +18,12 @@ from gateway.admin.console import (
     policies_page,
     policy_version_page,
     warnings_page,
+    watch_forms,
+    watch_pages,
 )
 from gateway.admin.console import sign_in as signing
 from gateway.admin.console.gate import guard
+from gateway.admin.console.webhook_parts import BASE
 
 
 def add_console(app: web.Application) -> None:
@@ -60,6 +66,44 @@ def add_console(app: web.Application) -> None:
             web.get("/console/mcp", mcp_page.show),
             web.get("/console/warnings", warnings_page.show),
             web.get("/console/audit", audit_page.show),
+        ]
+    )
+    _add_webhooks(app)
+
+
+def _add_webhooks(app: web.Application) -> None:
+    one = f"{BASE}/{{id:[0-9A-Za-z_-]+}}"
+    watch = f"{one}/watches/{{watch:[0-9A-Za-z_-]+}}"
+    delivery = f"{watch}/deliveries/{{delivery:[0-9A-Za-z_:-]+}}"
+    app.add_routes(
+        [
+            web.get(BASE, integration_pages.show_all),
+            web.get(f"{BASE}/new", integration_forms.ask_new),
+            web.post(f"{BASE}/new", integration_forms.create),
+            web.get(one, integration_pages.show),
+            web.post(f"{one}/pause", integration_pages.pause),
+            web.post(f"{one}/resume", integration_pages.resume),
+            web.get(f"{one}/address", integration_pages.ask_address),
+            web.post(f"{one}/address", integration_pages.rotate_address),
+            web.get(f"{one}/secret", integration_forms.ask_secret),
+            web.post(f"{one}/secret", integration_forms.set_secret),
+            web.get(f"{one}/remove", integration_pages.ask_remove),
+            web.post(f"{one}/remove", integration_pages.remove),
+            web.get(f"{one}/events/{{event:[0-9A-Za-z_-]+}}", delivery_pages.show_event),
+            web.get(f"{one}/watches/new", watch_forms.ask_new),
+            web.post(f"{one}/watches/new", watch_forms.create),
+            web.get(watch, watch_pages.show),
+            web.get(f"{watch}/edit", watch_forms.ask_edit),
+            web.post(f"{watch}/edit", watch_forms.edit),
+            web.get(f"{watch}/rotate", watch_forms.ask_rotate),
+            web.post(f"{watch}/rotate", watch_forms.rotate),
+            web.post(f"{watch}/pause", watch_pages.pause),
+            web.post(f"{watch}/resume", watch_pages.resume),
+            web.get(f"{watch}/remove", watch_pages.ask_remove),
+            web.post(f"{watch}/remove", watch_pages.remove),
+            web.post(f"{watch}/replay", watch_pages.replay),
+            web.get(delivery, delivery_pages.show),
+            web.post(f"{delivery}/resend", delivery_pages.resend),
         ]
     )
 

@@ -11,7 +11,12 @@ from gateway.domain.limits import KINDS, SECOND_US, Limit
 from gateway.manage.words import period_words
 
 #: A status has a word and a shape, so that it can be recognised without colour.
-SHAPES: Final = {"valid": "●", "suspended": "◐", "expired": "○", "revoked": "✕"}
+SHAPES: Final = {
+    **{"valid": "●", "suspended": "◐", "expired": "○", "revoked": "✕"},
+    **{"active": "●", "failing": "◐", "paused": "○", "disabled": "✕"},
+    **{"queued": "○", "leased": "◔", "waiting": "◐", "delivered": "●"},
+    **{"dead": "✕", "cancelled": "-"},
+}
 
 #: The labels of the groups of outcomes, in the order in which they are stacked.
 GROUPS: Final = {
@@ -31,6 +36,17 @@ DONE: Final = {
     "account-deleted": "The account is deleted.",
     "saved": "The changes are saved. Every gateway applies them within a second.",
     "reset": "The limit is reset.",
+    "integration-created": "The integration is created.",
+    "integration-paused": "The integration is paused. Nothing is captured until it is resumed.",
+    "integration-resumed": "The integration captures events again.",
+    "integration-removed": "The integration is removed.",
+    "address-rotated": "The integration has a new capture address. Give it to the provider.",
+    "secret-set": "The secrets of the provider are replaced.",
+    "watch-saved": "The changes are saved. They apply to the next attempts.",
+    "watch-paused": "The watch is paused. Its events wait until it is resumed.",
+    "watch-resumed": "The watch is resumed. What waits for it is delivered.",
+    "watch-removed": "The watch is removed. What waited for it is cancelled.",
+    "resent": "The event is queued once more, as this delivery.",
     "signed-out": "You are signed out.",
 }
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 import pytest_asyncio
 
 from tests.kit.console import Browser, Console
+from tests.kit.redis_server import RedisServer
 
 
 @pytest_asyncio.fixture
@@ -18,3 +19,16 @@ async def console() -> AsyncIterator[Console]:
 @pytest_asyncio.fixture
 async def anna(console: Console) -> Browser:
     return await console.signed_in()
+
+
+@pytest_asyncio.fixture
+async def hooked(redis_server: RedisServer) -> AsyncIterator[Console]:
+    """A console with webhooks, which need a Redis."""
+    async with Console(webhooks_at=redis_server.url) as console:
+        yield console
+
+
+@pytest_asyncio.fixture
+async def olga(hooked: Console) -> Browser:
+    """A browser that is signed in to the console with webhooks."""
+    return await hooked.signed_in()

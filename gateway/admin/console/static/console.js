@@ -1,8 +1,8 @@
-// Copying a new key and the question before leaving its page, checks while typing, charts scrolled
+// Copying a new key or secret and the question before leaving its page, checks while typing, charts scrolled
 // to their newest end. All pages work without this.
 "use strict";
 
-// -- a new key, shown once ------------------------------------------------------------------------
+// -- a new key or secret, shown once ------------------------------------------------------------------------
 
 const once = document.querySelector("[data-once]");
 if (once) {
@@ -26,7 +26,7 @@ if (once) {
       // Without HTTPS, browsers may not give pages the clipboard.
       copied.textContent = document.execCommand("copy")
         ? "Copied."
-        : "The browser does not let this page copy. The key is selected: copy it by hand.";
+        : "The browser does not let this page copy. The text is selected: copy it by hand.";
     }
   });
 

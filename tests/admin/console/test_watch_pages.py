@@ -1,0 +1,157 @@
+"""The page of a watch, and its buttons."""
+
+from __future__ import annotations
+
+import re
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from gateway.admin.console.webhook_parts import address_of
+from tests.admin.console.test_pages import text_of
+from tests.kit.console import Browser, Console
+from tests.kit.console_webhooks import (
+    claim,
+    fill_webhooks,
+    finish,
+    integration,
+    publish,
+    watch,
+    webhooks_of,
+)
+
+
+async def test_a_watch_says_how_it_does(hooked: Console, olga: Browser) -> None:
+    """In words: what is wrong, since when, and when the next attempt is."""
+    hooks = await fill_webhooks(hooked)
+    pages = {name: text_of((await olga.get(hooks.watch(name))).text) for name in hooks.watches}
+    assert "Its last attempt succeeded." in pages["good"]
+    assert re.search(r"Last success [-\d]+ [:\d]+ UTC", pages["good"])
+    failing = pages["failing"]
+    assert "The last 6 attempts failed." in failing
+    assert re.search(r"the next one at [-\d]+ [:\d]+ UTC \(in [67] min\)", failing)
+    assert re.search(r"Last failure .* UTC \(1 min ago\) no answer connection refused", failing)
+    assert "Last success none is known" in failing
+    assert "It is disabled: it answered 410 Gone." in pages["disabled"]
+    assert re.search(r"Last failure .* UTC \(1 min ago\) 410", pages["disabled"])
+    assert "Its events wait until it is resumed." in pages["paused"]
+    assert "Waiting 6" in pages["paused"]
+
+
+async def test_a_new_watch_says_so(hooked: Console, olga: Browser) -> None:
+    its = await integration(hooked)
+    text = text_of((await olga.get(address_of(its.id, await watch(hooked, its)))).text)
+    assert "Nothing was delivered to it yet." in text
+    assert "No delivery is kept." in text
+
+
+async def test_a_first_failure_opens_no_breaker(hooked: Console, olga: Browser) -> None:
+    its = await integration(hooked)
+    home = address_of(its.id, await watch(hooked, its))
+    await publish(hooked, its)
+    (claimed,) = await claim(hooked, its)
+    await finish(hooked, its, claimed, 500, "busy")
+    text = text_of((await olga.get(home)).text)
+    assert "The last attempt failed. Each delivery is tried again" in text
+
+
+async def test_deliveries_are_shown_by_state(hooked: Console, olga: Browser) -> None:
+    """A state that is none is all."""
+    hooks = await fill_webhooks(hooked)
+    home = hooks.watch("good")
+    links = re.compile(rf'href="{home}/deliveries/').findall
+    assert len(links((await olga.get(f"{home}?state=delivered")).text)) == 6
+    assert len(links((await olga.get(f"{home}?state=nonsense")).text)) == 6
+    none = (await olga.get(f"{home}?state=dead")).text
+    assert links(none) == []
+    assert "None of those that are kept is dead." in none
+
+
+async def test_deliveries_have_pages(hooked: Console, olga: Browser) -> None:
+    """Each is on one of them; the state is kept."""
+    its = await integration(hooked)
+    home = address_of(its.id, await watch(hooked, its))
+    ids = {await publish(hooked, its, number=number) for number in range(51)}
+    first = (await olga.get(f"{home}?state=queued")).text
+    found = re.search(r'href="([^"]+)#deliveries-head" rel="next"', first)
+    assert found is not None
+    rest = (await olga.get(found[1].replace("&amp;", "&"))).text
+    shown = [re.findall(rf"{home}/deliveries/(evt_\w+)", page) for page in (first, rest)]
+    assert [len(each) for each in shown] == [50, 1]
+    assert {*shown[0], *shown[1]} == ids
+    assert 'aria-current="true">queued' in rest
+    assert 'rel="next"' not in rest
+
+
+async def test_a_watch_is_paused_and_resumed(hooked: Console, olga: Browser) -> None:
+    hooks = await fill_webhooks(hooked)
+    watches, its = webhooks_of(hooked).watches, hooks.its
+    for name, turn, state in (
+        ("good", "pause", "paused"),
+        ("good", "resume", "active"),
+        ("disabled", "resume", "failing"),
+    ):
+        answer = await olga.post(f"{hooks.watch(name)}/{turn}", {})
+        assert answer.path == f"{hooks.watch(name)}?done=watch-{turn}d"
+        view = await watches.get(its.account, its.id, hooks.watches[name])
+        assert view.health.state == state
+
+
+async def test_removing_is_confirmed(hooked: Console, olga: Browser) -> None:
+    """The page that asks says what is lost, and changes nothing."""
+    hooks = await fill_webhooks(hooked)
+    home = hooks.watch("paused")
+    assert "6 deliveries now" in text_of((await olga.get(f"{home}/remove")).text)
+    assert (await olga.get(home)).status == 200
+    answer = await olga.post(f"{home}/remove", {})
+    assert answer.path == f"{address_of(hooks.its.id)}?done=watch-removed"
+    assert (await olga.get(home)).status == 404
+
+
+async def test_a_time_is_replayed(hooked: Console, olga: Browser) -> None:
+    """What is delivered again is said in a number; a second time nothing is left out of it."""
+    hooks = await fill_webhooks(hooked)
+    home = hooks.watch("good")
+    tomorrow = (datetime.now(UTC) + timedelta(days=1)).date().isoformat()
+    span = {"from": "2026-01-01", "to": tomorrow}
+    answer = await olga.post(f"{home}/replay", span)
+    assert answer.path.startswith(f"{home}?replayed=6")
+    assert "6 deliveries are queued." in text_of(answer.text)
+    answer = await olga.post(f"{home}/replay", span)
+    assert "Nothing was queued" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("fields", "place"),
+    [
+        ({"from": "yesterday", "to": "2026-01-01"}, "from"),
+        ({"from": "2026-01-02"}, "to"),
+        ({"from": "2026-01-02", "to": "2026-01-01"}, "to"),
+    ],
+)
+async def test_a_wrong_time_is_shown_at_its_field(
+    hooked: Console, olga: Browser, fields: dict[str, str], place: str
+) -> None:
+    """On the page of the watch, whose links go on to work."""
+    its = await integration(hooked)
+    home = address_of(its.id, await watch(hooked, its))
+    answer = await olga.post(f"{home}/replay", fields)
+    assert answer.status == 422
+    assert re.search(rf'id="e-{place}"[^>]*>\s*<p>', answer.text)
+    assert f'value="{fields["from"]}"' in answer.text
+    assert 'href="?' not in answer.text
+
+
+async def test_a_disabled_watch_replays_nothing(hooked: Console, olga: Browser) -> None:
+    hooks = await fill_webhooks(hooked)
+    span = {"from": "2026-01-01", "to": "2100-01-01"}
+    answer = await olga.post(f"{hooks.watch('disabled')}/replay", span)
+    assert answer.status == 409
+    assert "resume it" in answer.text
+
+
+async def test_other_accounts_and_ids_are_not_found(hooked: Console, olga: Browser) -> None:
+    its, other = await integration(hooked), await integration(hooked, account="other")
+    made = await watch(hooked, its)
+    for path in (address_of(other.id, made), address_of(its.id, "wat_1"), address_of("int_1")):
+        assert (await olga.get(path)).status == 404
