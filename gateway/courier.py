@@ -145,7 +145,7 @@ class CourierProcess:
             *(stores.resources, stores.queues, Sealer(self._master.key), managed.clock_us),
             *(known, self._spool),
         )
-        notices = Notices(stores.notices, stores.resources, stores.queues)
+        notices = Notices(stores.notices, stores.resources, stores.queues, audit=managed.audit)
         application = build_application(
             ApplicationDeps(
                 token=self._token,
