@@ -20,6 +20,7 @@ from gateway.domain.ports import StoreDown
 from gateway.domain.webhooks.events import Event
 from gateway.domain.webhooks.settings import WebhookSettings
 from gateway.files import check_regular, reason_of
+from gateway.manage.deliveries import Deliveries
 from gateway.manage.watches import Watches
 from gateway.observe.log_throttle import LogThrottle
 from gateway.observe.registry import Snapshot
@@ -143,7 +144,7 @@ class CourierProcess:
         )
         capture = self._capture = Capture(
             *(stores.resources, stores.queues, Sealer(self._master.key), managed.clock_us),
-            *(known, self._spool),
+            *(known, self._spool, lambda: self._webhooks().event_bytes),
         )
         notices = Notices(stores.notices, stores.resources, stores.queues, audit=managed.audit)
         application = build_application(
@@ -152,12 +153,14 @@ class CourierProcess:
                 watches=Watches(
                     stores.resources, managed.audit, self._master.key, managed.clock_us
                 ),
+                deliveries=Deliveries(
+                    stores.resources, stores.queues, managed.audit, managed.clock_us
+                ),
                 capture=capture,
                 sender=sender,
                 master=self._master.key,
                 clock_us=managed.clock_us,
-                names=self._webhooks().names,
-                largest=self._webhooks().event_bytes,
+                settings=self._webhooks,
             )
         )
         for sockets in self._init.sockets:

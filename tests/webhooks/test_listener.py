@@ -61,7 +61,7 @@ async def test_compressed_webhooks(scene: Scene) -> None:
         X_Hub_Signature_256=f"sha256={mac}",
         X_GitHub_Event="pull_request",
     )
-    assert (answer.status, answer.json()["result"]) == (400, "not_json")
+    assert (answer.status, answer.json()["code"]) == (400, "BODY_NOT_JSON")
 
 
 async def test_its_end(store_client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
