@@ -152,6 +152,9 @@ class CourierProcess:
                 largest=self._webhooks().event_bytes,
             )
         )
+        # What comes in an outage that begins now is of a known integration, too.
+        with suppress(StoreDown):
+            await known.load()
         for sockets in self._init.sockets:
             for bound in sockets:
                 listener = CourierListener(application)

@@ -6,6 +6,7 @@ them, to the node of each shard.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final
@@ -28,7 +29,10 @@ _CHANNELS: Final = {f"{tag_of(shard)}due".encode(): shard for shard in range(SHA
 
 @asynccontextmanager
 async def open_link(address: StoreAddress) -> AsyncIterator[Execute]:
-    """A function that sends one command, as `Redis.execute_command` does."""
+    """A function that sends one command, as `Redis.execute_command` does.
+
+    It is connected, unless the store does not answer in time.
+    """
     async with AsyncExitStack() as stack:
         if address.kind == "cluster":
             client = redis_client(address)
@@ -42,6 +46,9 @@ async def open_link(address: StoreAddress) -> AsyncIterator[Execute]:
             stack.push_async_callback(watch.stop)
         link.start()
         stack.push_async_callback(link.stop)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_TIMEOUT_S):
+                await link.wait_up()
 
         async def execute(*arguments: Any) -> Any:
             try:
