@@ -163,6 +163,9 @@ class CourierProcess:
                 settings=self._webhooks,
             )
         )
+        # What comes in an outage that begins now is of a known integration, too.
+        with suppress(StoreDown):
+            await known.load()
         for sockets in self._init.sockets:
             for bound in sockets:
                 listener = CourierListener(application)

@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from gateway import tasks
+from gateway.domain.ports import StoreDown
 from gateway.domain.webhooks.destinations import Destinations
 from gateway.domain.webhooks.settings import WebhookSettings
 from gateway.domain.webhooks.signatures import verify
 from gateway.domain.webhooks.watches import Watch, secret_of
-from gateway.stores.webhooks.queue import DeliveryQueue, tag_of
+from gateway.stores.webhooks.queue import SHARDS, DeliveryQueue, tag_of
 from gateway.stores.webhooks.records import write_watch
 from gateway.webhooks.courier import Courier
 from gateway.webhooks.sender import Sender
@@ -270,3 +271,28 @@ async def test_two_couriers(bench: Bench) -> None:
     assert sum(each.metrics.deliveries["delivered"] for each in (one, two)) == 200
     for number in range(5):
         assert bench.receiver.ids(f"w{number}") == {f"e{event}": 1 for event in range(40)}
+
+
+async def test_a_store_that_is_away(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """All shards say so in one line, and go on when it is back."""
+    await bench.watch("w")
+    await bench.accept("evt_1")
+    away = asyncio.Event()
+    failures = 0
+
+    async def execute(*words: Any) -> Any:
+        nonlocal failures
+        if not away.is_set():
+            failures += 1
+            raise StoreDown("the store is not connected")
+        return await bench.client.execute_command(*words)
+
+    queues = [DeliveryQueue(execute, shard, lambda: 10_000_000) for shard in range(SHARDS)]
+    running = tasks.spawn(Courier(queues, bench.sender, MASTER).run(), "courier")
+    try:
+        await eventually(lambda: failures >= SHARDS, "all shards have failed")
+        away.set()
+        await bench.become(delivered=1)
+    finally:
+        await tasks.end(running)
+    assert len([record for record in caplog.records if "cannot be claimed" in record.message]) == 1

@@ -31,7 +31,10 @@ _CHANNELS: Final = {f"{tag_of(shard)}due".encode(): shard for shard in range(SHA
 
 @asynccontextmanager
 async def open_link(address: StoreAddress) -> AsyncIterator[Execute]:
-    """A function that sends one command, as `Redis.execute_command` does."""
+    """A function that sends one command, as `Redis.execute_command` does.
+
+    It is connected, unless the store does not answer in time.
+    """
     async with AsyncExitStack() as stack:
         if address.kind == "cluster":
             client = redis_client(address)

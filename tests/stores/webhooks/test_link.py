@@ -10,6 +10,7 @@ from redis.exceptions import NoScriptError
 
 from gateway.domain.ports import StoreDown
 from gateway.stores.redis.address import parse_url
+from gateway.stores.webhooks import link
 from gateway.stores.webhooks.link import listen, open_link
 from gateway.stores.webhooks.queue import DeliveryQueue, shard_of
 from gateway.stores.webhooks.resources import Resources
@@ -29,8 +30,15 @@ async def test_queues_and_resources_work_over_it(redis_server: RedisServer) -> N
         assert not await Resources(execute).has_mark("another")
 
 
-async def test_a_store_that_is_away() -> None:
+async def test_connected_at_once(redis_server: RedisServer) -> None:
+    """The first command after a start finds the store: it is a webhook that comes only once."""
+    async with open_link(parse_url(redis_server.url)) as execute:
+        assert await execute("SET", "a", "b") == b"OK"
+
+
+async def test_a_store_that_is_away(monkeypatch: pytest.MonkeyPatch) -> None:
     """It can be opened; commands fail at once."""
+    monkeypatch.setattr(link, "_START_WAIT_S", 0.05)
     async with open_link(parse_url("redis://127.0.0.1:1")) as execute:
         with pytest.raises(StoreDown):
             await execute("PING")
