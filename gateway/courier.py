@@ -20,6 +20,7 @@ from gateway.domain.ports import StoreDown
 from gateway.domain.webhooks.events import Event
 from gateway.domain.webhooks.settings import WebhookSettings
 from gateway.files import check_regular, reason_of
+from gateway.manage.deliveries import Deliveries
 from gateway.manage.watches import Watches
 from gateway.observe.log_throttle import LogThrottle
 from gateway.observe.registry import Snapshot
@@ -60,11 +61,17 @@ _ANOTHER_KEY: Final = (
 class CourierProcess:
     """One courier: `start`, use, `stop`.
 
-    trust: for the demo; else the system's authorities and those of the policy are trusted
+    trust:       for the demo; else the system's authorities and those of the policy are trusted
+    is_watching: the policy files; else the first policy stays
     """
 
     def __init__(
-        self, settings: Settings, init: WorkerInit, *, trust: ssl.SSLContext | None = None
+        self,
+        settings: Settings,
+        init: WorkerInit,
+        *,
+        trust: ssl.SSLContext | None = None,
+        is_watching: bool = True,
     ) -> None:
         assert settings.master is not None, "a courier needs the webhook key"
         assert settings.couriers is not None, "a courier needs the token of its application"
@@ -76,6 +83,7 @@ class CourierProcess:
         self._init = init
         self._policy = init.policy
         self._trust = trust
+        self._is_watching = is_watching
         self._stack = AsyncExitStack()
         self._state = lifecycle.State.OPENING
         #: Why nothing is delivered; "ok": it is.
@@ -121,7 +129,8 @@ class CourierProcess:
         self._watch = PolicyWatch(
             self._settings.policies, self._policy, on_change=self._use, on_fault=_keep_policy
         )
-        tasks.keep_running(stack, self._watch.run(), "policy watch")
+        if self._is_watching:
+            tasks.keep_running(stack, self._watch.run(), "policy watch")
         managed = await stack.enter_async_context(open_managed(self._store))
         execute = await stack.enter_async_context(open_link(self._store))
         stores = self._stores = open_webhooks(execute, self._webhooks)
@@ -135,23 +144,28 @@ class CourierProcess:
         )
         capture = self._capture = Capture(
             *(stores.resources, stores.queues, Sealer(self._master.key), managed.clock_us),
-            *(known, self._spool),
+            *(known, self._spool, lambda: self._webhooks().event_bytes),
         )
-        notices = Notices(stores.notices, stores.resources, stores.queues)
+        notices = Notices(stores.notices, stores.resources, stores.queues, audit=managed.audit)
         application = build_application(
             ApplicationDeps(
                 token=self._token,
                 watches=Watches(
                     stores.resources, managed.audit, self._master.key, managed.clock_us
                 ),
+                deliveries=Deliveries(
+                    stores.resources, stores.queues, managed.audit, managed.clock_us
+                ),
                 capture=capture,
                 sender=sender,
                 master=self._master.key,
                 clock_us=managed.clock_us,
-                names=self._webhooks().names,
-                largest=self._webhooks().event_bytes,
+                settings=self._webhooks,
             )
         )
+        # What comes in an outage that begins now is of a known integration, too.
+        with suppress(StoreDown):
+            await known.load()
         for sockets in self._init.sockets:
             for bound in sockets:
                 listener = CourierListener(application)

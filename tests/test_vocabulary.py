@@ -117,6 +117,21 @@ OTHERS: Final = {
     },
     "calls of a tool": {"route", "tool", "calls", "totals", "groups"},
     "a key with connections": {"id", "reported", "limits", "open", "limit", "routes"},
+    "an integration": {
+        *("id", "account", "kind", "name", "paused", "created", "capture", "secret", "secrets"),
+    },
+    "a watch": {
+        *("id", "integration", "url", "events", "form", "secret_version", "created", "secret"),
+        *("status", "reason", "waiting", "in_flight", "failures", "last_success", "next_probe"),
+    },
+    "an event": {
+        *("id", "integration", "type", "data", "accepted", "open_deliveries", "event"),
+        "deliveries",
+    },
+    "a delivery": {
+        *("id", "event", "watch", "state", "reason", "created", "ended", "attempts", "delivery"),
+        *("at", "status", "ms", "answer", "from", "to", "deliveries", "next"),
+    },
     "a warning": {"id", "time", "key_id", "plan", "limit", "level"},
     "policies": {
         *("hash", "loaded", "folder", "files", "environment", "on_store_failure", "plans"),

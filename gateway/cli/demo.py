@@ -27,7 +27,7 @@ from typing import Final
 import click
 
 from gateway.app import CannotStart, Gateway, Settings
-from gateway.cli import demo_mcp
+from gateway.cli import demo_mcp, demo_webhooks
 from gateway.cli.demo_upstream import serve_demo_upstream
 from gateway.cli.options import Folder, read_address
 from gateway.cli.shipped import find_policies
@@ -134,14 +134,25 @@ async def run_demo(
         server = await _start_upstream(stack, upstream_port)
         store = await _start_store(stack, data)
         settings = Settings(policies=folder, listen=listen, admin=admin, store=store, data=data)
-        running = Gateway(settings, policy=with_upstream(policy, server))
+        served = demo_webhooks.with_loopback(with_upstream(policy, server))
+        accepting = None
+        if store.kind != "memory" and WEBHOOKS in policy.upstreams:
+            settings, accepting = await stack.enter_async_context(
+                demo_webhooks.reserve_couriers(settings)
+            )
+        running = Gateway(settings, policy=served)
         await running.start()
         stack.push_async_callback(_stop, running)
         keys = await _create_keys(running, policy)
+        webhooks = None
+        if accepting is not None:
+            webhooks = await stack.enter_async_context(
+                demo_webhooks.serve_webhooks(settings, served, accepting, ACCOUNT)
+            )
         taken = replace(
             settings, listen=(listen[0], running.port), admin=(admin[0], running.admin_port)
         )
-        click.echo(describe(policy, keys, taken, server, running.admin.token_source))
+        click.echo(describe(policy, keys, taken, server, running.admin.token_source, webhooks))
         await ended.wait()
         with contextlib.suppress(OSError):  # the terminal may be closed
             click.echo("\nThe demo ends.")
@@ -220,7 +231,12 @@ async def _create_keys(running: Gateway, policy: Policy) -> dict[str, str]:
 
 
 def describe(
-    policy: Policy, keys: Mapping[str, str], settings: Settings, upstream: Server, token_source: str
+    policy: Policy,
+    keys: Mapping[str, str],
+    settings: Settings,
+    upstream: Server,
+    token_source: str,
+    webhooks: demo_webhooks.WebhookDemo | None = None,
 ) -> str:
     """The text that is printed once the demo runs.
 
@@ -241,7 +257,16 @@ def describe(
         "A key for each plan, valid until the demo ends:",
         *(f"  {plan:<12}{text}" for plan, text in keys.items()),
     ]
-    for example in examples(base, keys, policy):
+    shown = examples(base, keys, policy)
+    if webhooks is not None:
+        key = next(text for plan, text in keys.items() if plan != UNSCOPED or len(keys) == 1)
+        shown.append(
+            Example(
+                "webhooks: register a receiver, send an issue as GitLab does, and see what arrived",
+                webhooks.command(base, key),
+            )
+        )
+    for example in shown:
         lines += ["", f"# {example.shows}", example.command]
     return "\n".join([*lines, "", "Ctrl-C ends the demo and removes its data."])
 

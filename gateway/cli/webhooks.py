@@ -80,6 +80,8 @@ def _read_key(choice: StoreChoice) -> Key:
 class _Unsealed:
     """Of commands that keep no secret."""
 
+    mark = ""
+
     def seal(self, _integration: str, _secrets: Sequence[str]) -> str:
         raise AssertionError("a command without the webhook key keeps a secret")
 

@@ -287,6 +287,14 @@ def delivery_as_json(delivery: Delivery) -> dict[str, object]:
     }
 
 
+def replayed_as_json(replayed: Replayed) -> dict[str, object]:
+    """What a replay has queued. next: the `from` that goes on with the rest; null: it was all"""
+    return {
+        "deliveries": replayed.count,
+        "next": None if replayed.complete else moment(replayed.next_us),
+    }
+
+
 def attempt_as_json(attempt: Attempt) -> dict[str, object]:
     """An attempt. status: null where there was no answer, and `answer` says why"""
     return {

@@ -17,13 +17,16 @@ from gateway.domain.audit import Event
 from gateway.domain.ports import AuditStore, BudgetSpent
 from gateway.domain.webhooks.event_types import is_type
 from gateway.domain.webhooks.events import MOST_EVENT, MOST_ID, Integration, published
+from gateway.domain.webhooks.kinds.own import GATEWAY
 from gateway.domain.webhooks.kinds.table import KINDS
+from gateway.domain.webhooks.notices import has_notices
 from gateway.domain.webhooks.watches import Watch
 from gateway.manage import audit_log
 from gateway.manage.audit_log import Actor
 from gateway.manage.problems import Changed, Conflict, Fault, Full, Invalid, NotThere
 from gateway.manage.reading import Reader, found, read_fields, read_name, read_word
 from gateway.manage.views import moment
+from gateway.manage.watches import check_mark
 from gateway.policies.faults import one_of
 
 #: How many secrets of a provider hold at a time, and how long one is.
@@ -42,6 +45,7 @@ class IntegrationStore(Protocol):
     async def add_integration(self, integration: Integration) -> bool: ...
     async def integration(self, integration: str) -> Integration | None: ...
     async def integrations(self) -> list[Integration]: ...
+    async def has_mark(self, mark: str) -> bool: ...
     async def replace_integration(self, old: Integration, new: Integration) -> bool: ...
     async def remove_integration(self, integration: Integration) -> None: ...
     async def watches(self, integration: str) -> list[Watch]: ...
@@ -56,6 +60,8 @@ class EventQueue(Protocol):
 class Sealing(Protocol):
     """What `webhooks.sealing` does."""
 
+    @property
+    def mark(self) -> str: ...
     def seal(self, integration: str, secrets: Sequence[str]) -> str: ...
 
 
@@ -113,13 +119,20 @@ class Integrations:
         shown = NewSecrets()
         if kind.captures:
             integration = replace(integration, capture=secrets.token_hex(16))
-            integration, shown = self._sealed(integration, its_secrets)
+            integration, shown = await self._sealed(integration, its_secrets)
         elif its_secrets is not None:
             raise Invalid(_no_provider(kind.name))
         if not await self._store.add_integration(integration):
-            raise Conflict("there are as many integrations as the store may have: remove some")
+            raise Conflict(await self._why_not(integration))
         await self._note(actor, "integration.create", None, integration)
         return integration, shown
+
+    async def _why_not(self, integration: Integration) -> str:
+        if integration.kind == GATEWAY.name:
+            its = await self.list(integration.account)
+            if has_notices(integration.account, its):
+                return f"account {integration.account} has an integration of the kind gateway"
+        return "there are as many integrations as the store may have: remove some"
 
     async def get(self, integration: str) -> Integration:
         """Raises NotThere."""
@@ -176,7 +189,7 @@ class Integrations:
         """
         old = await self._captures(integration)
         values = read_fields(given, {"secrets": _read_secrets})
-        new, shown = self._sealed(old, values.get("secrets"))
+        new, shown = await self._sealed(old, values.get("secrets"))
         return await self._change(actor, "integration.set_secrets", old, new), shown
 
     async def remove(self, actor: Actor, integration: str, *, force: bool = False) -> int:
@@ -229,7 +242,7 @@ class Integrations:
             raise Conflict(str(_no_provider(its.kind)))
         return its
 
-    def _sealed(
+    async def _sealed(
         self, integration: Integration, given: Sequence[str] | None
     ) -> tuple[Integration, NewSecrets]:
         """With these secrets, or one that is made."""
@@ -244,6 +257,7 @@ class Integrations:
             ]
             if faults:
                 raise Invalid(*faults)
+        await check_mark(self._store, self._sealer.mark)
         sealed = self._sealer.seal(integration.id, given or (made or "",))
         return replace(integration, sealed=sealed), NewSecrets(made)
 

@@ -80,11 +80,15 @@ _OF: Final[dict[type[Exception], Refusal]] = {
 
 
 class Refused(Exception):
-    """Raised by a handler that refuses a request; its caller sends the answer."""
+    """Raised by a handler that refuses a request; its caller sends the answer.
 
-    def __init__(self, refusal: Refusal) -> None:
+    named: what the message names, as `Refusal.names` says
+    """
+
+    def __init__(self, refusal: Refusal, named: str = "") -> None:
         super().__init__(refusal.reason)
         self.refusal = refusal
+        self.named = named
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,10 +110,16 @@ class Told:
         }
 
 
+def told(refusal: Refusal, named: str = "") -> Told:
+    """A refusal with its own message. named: what it names, as `Refusal.names` says"""
+    names = refusal.names.format(named) if named else ""
+    return Told(refusal, f"{refusal.message} {names}".rstrip(" "))
+
+
 def told_of(error: Exception) -> Told | None:
     """What an exception means for the client. None: it is an internal error."""
     if isinstance(error, Refused):
-        return Told(error.refusal, error.refusal.message)
+        return told(error.refusal, error.named)
     found = next((refused for kind, refused in _OF.items() if isinstance(error, kind)), None)
     if found is None:
         return None

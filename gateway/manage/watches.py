@@ -17,7 +17,14 @@ from gateway.domain.ports import AuditStore
 from gateway.domain.webhooks.destinations import fault_of_url
 from gateway.domain.webhooks.event_types import is_pattern
 from gateway.domain.webhooks.events import Integration
-from gateway.domain.webhooks.watches import MOST_PATTERNS, MOST_WATCHES, Health, Watch, secret_of
+from gateway.domain.webhooks.watches import (
+    MOST_PATTERNS,
+    MOST_WATCHES,
+    Health,
+    Watch,
+    mark_of,
+    secret_of,
+)
 from gateway.manage import audit_log
 from gateway.manage.audit_log import Actor
 from gateway.manage.problems import Changed, Conflict, Fault, Invalid, NotThere
@@ -29,12 +36,28 @@ _PATTERN_WORDS: Final = 'a type such as "pull_request.merged", or "pull_request.
 _FORM_WORDS: Final = '"timed" or "body-only"'
 
 
+class Marked(Protocol):
+    """What has the mark of the webhook key."""
+
+    async def has_mark(self, mark: str) -> bool: ...
+
+
+async def check_mark(store: Marked, mark: str) -> None:
+    """Raises Conflict: secrets that are made here would be of no use to the couriers."""
+    if not await store.has_mark(mark):
+        raise Conflict(
+            "the webhook key here is not that of the store's couriers: set the same "
+            "GATEWAY_WEBHOOK_KEY for all"
+        )
+
+
 class WatchStore(Protocol):
     """What `stores.webhooks.resources` keeps."""
 
     async def integration(self, integration: str) -> Integration | None: ...
     async def integrations_of(self, account: str) -> list[Integration]: ...
     async def integration_of(self, watch: str) -> str | None: ...
+    async def has_mark(self, mark: str) -> bool: ...
     async def add_watch(self, watch: Watch) -> bool: ...
     async def watch(self, integration: str, watch: str) -> Watch | None: ...
     async def watches(self, integration: str) -> list[Watch]: ...
@@ -84,6 +107,7 @@ class Watches:
         """A new watch, and its secret, which is shown once. Raises NotThere, Invalid, Conflict."""
         await self._integration(account, integration)
         values = read_fields(given, _READERS, "url", "events")
+        await check_mark(self._store, mark_of(self._master))
         watch = Watch(f"wat_{self._new_id()}", integration, created_us=self._clock_us(), **values)
         if not await self._store.add_watch(watch):
             raise Conflict(f"the integration has {MOST_WATCHES} watches, which is the most")
@@ -132,6 +156,7 @@ class Watches:
         Raises NotThere, Changed.
         """
         old = await self._watch(account, integration, watch)
+        await check_mark(self._store, mark_of(self._master))
         values = {"version": old.version + 1, "rotated_us": self._clock_us()}
         view = await self._change(actor, "watch.rotate", account, integration, watch, values, old)
         return view, secret_of(self._master, watch, view.watch.version)

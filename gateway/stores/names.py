@@ -73,6 +73,7 @@ WARNED_MINUTE: Final = WARNED_PREFIX + "minute"
 NOTICED: Final = KEYS_TAG + "hooks:noticed"
 NOTICES: Final = KEYS_TAG + "hooks:notices"
 NOTICES_DROPPED: Final = NOTICES + ":dropped"
+AUDITED_PREFIX: Final = NOTICES + ":audited:"
 ADMIN_TOKEN: Final = KEYS_TAG + "admin:token"
 ENDED_PREFIX: Final = KEYS_TAG + "admin:ended:"
 

@@ -7,11 +7,8 @@ from typing import Any, Final, TypeVar
 
 from aiohttp import hdrs, web
 
-from gateway import errors
-from gateway.errors import Refusal
 from gateway.manage.refusals import Told
 from gateway.manage.views import moment
-from gateway.webhooks.requests import MOST_BODY
 
 #: After so many seconds a client may try again, as with the gateway's own answers.
 RETRY_S: Final = 1
@@ -31,13 +28,17 @@ def page_of(
     limit: int,
     at_us: Callable[[T], int],
     as_json: Callable[[T], object],
+    *,
+    may_be_short: bool = False,
 ) -> web.Response:
     """A page of a list, the newest first. `next` is the `before` of the page after it.
 
-    found: up to one entry more than the limit, which says that there is more
+    found:        up to one entry more than the limit, which says that there is more
+    may_be_short: there may be more after fewer entries too; only after none there is nothing
     """
     entries = _whole_moments(found, limit, at_us)
-    following = moment(at_us(entries[-1])) if len(found) > len(entries) else None
+    has_next = len(found) > len(entries) or (may_be_short and bool(entries))
+    following = moment(at_us(entries[-1])) if has_next else None
     return shown({"items": [as_json(each) for each in entries], "next": following})
 
 
@@ -50,27 +51,21 @@ def _whole_moments(found: Sequence[T], limit: int, at_us: Callable[[T], int]) ->
     return fitting or found[:limit]
 
 
-def refused(told: Told, request_id: str, allowed: Sequence[str] = ()) -> web.Response:
-    """A refusal. allowed: the methods of the path, with a 405"""
+def refused(
+    told: Told, request_id: str, allowed: Sequence[str] = (), retry_s: int = RETRY_S
+) -> web.Response:
+    """A refusal. allowed: the methods of the path, with a 405; retry_s: with a 503"""
     headers: dict[str, str] = {}
     if told.refusal.status == 401:
         headers[hdrs.WWW_AUTHENTICATE] = "Bearer"
     if told.refusal.status == 503:
-        headers[hdrs.RETRY_AFTER] = str(RETRY_S)
+        headers[hdrs.RETRY_AFTER] = str(retry_s)
     if allowed:
         headers[hdrs.ALLOW] = ", ".join(allowed)
     answer = shown(told.body(request_id), told.refusal.status, headers)
     if told.refusal.closes:
         answer.force_close()
     return answer
-
-
-def told(refusal: Refusal) -> Told:
-    """A refusal with its own message."""
-    message = refusal.message
-    if refusal is errors.BODY_TOO_LARGE:
-        message = f"{message} {refusal.names.format(f'{MOST_BODY} bytes')}"
-    return Told(refusal, message)
 
 
 def as_moment(at_us: int) -> Any:

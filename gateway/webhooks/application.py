@@ -1,4 +1,4 @@
-"""The courier's HTTP application: what customers do with their watches, and captured webhooks.
+"""The courier's HTTP application: watches, events and deliveries of customers, and captures.
 
 It is reached by workers of the gateway, on loopback. To anyone else it answers 404 with no body,
 whatever is asked for: a local process learns nothing.
@@ -17,13 +17,14 @@ from aiohttp import web
 
 from gateway import errors
 from gateway.domain.ports import StoreDown
-from gateway.domain.webhooks.events import MOST_EVENT
-from gateway.domain.webhooks.signatures import DEFAULT_NAMES, Names
-from gateway.manage.refusals import told_of
+from gateway.domain.webhooks.settings import WebhookSettings
+from gateway.manage.deliveries import Deliveries
+from gateway.manage.refusals import UNREADABLE, told, told_of
 from gateway.manage.watches import Watches
 from gateway.observe.log_throttle import LogThrottle
-from gateway.webhooks.answers import refused, told
+from gateway.webhooks.answers import refused
 from gateway.webhooks.capture import Capture
+from gateway.webhooks.delivery_routes import ROUTES as DELIVERY_ROUTES
 from gateway.webhooks.requests import (
     Call,
     caller_of,
@@ -40,7 +41,7 @@ from gateway.webhooks.watch_routes import ROUTES as WATCH_ROUTES
 
 log = logging.getLogger("gateway")
 
-_ROUTES: Final = (*WATCH_ROUTES,)
+_ROUTES: Final = (*WATCH_ROUTES, *DELIVERY_ROUTES)
 #: The most calls of the API that are served at once; others wait. They share the connections to the
 #: store with deliveries, and 100 at once left none for those.
 AT_ONCE: Final = 24
@@ -56,28 +57,30 @@ Serve = Callable[[web.Request], Awaitable[web.StreamResponse]]
 class ApplicationDeps:
     """What the application needs.
 
-    token:   that workers send
-    sender:  of test deliveries; it has to be open while the application is served
-    master:  the key of which the secrets of watches are derived
-    largest: webhook that is captured, in bytes
+    token:    that workers send
+    sender:   of test deliveries; it has to be open while the application is served
+    master:   the key of which the secrets of watches are derived
+    settings: those of now
     """
 
     token: str = field(repr=False)
     watches: Watches
+    deliveries: Deliveries
     capture: Capture
     sender: Sender
     master: bytes = field(repr=False)
     clock_us: Callable[[], int]
-    names: Names = DEFAULT_NAMES
-    largest: int = MOST_EVENT
+    settings: Callable[[], WebhookSettings]
 
 
 def build_application(deps: ApplicationDeps) -> web.Application:
     """The application of one courier."""
-    application = web.Application(middlewares=[_guard(deps.token)], client_max_size=deps.largest)
+    application = web.Application(middlewares=[_guard(deps.token)])
     application.on_response_prepare.append(_plain)
-    tester = Tester(deps.watches, deps.sender, deps.master, deps.names, deps.clock_us)
-    faces = Faces(deps.watches, tester)
+    tester = Tester(
+        deps.watches, deps.sender, deps.master, lambda: deps.settings().names, deps.clock_us
+    )
+    faces = Faces(deps.watches, deps.deliveries, tester)
     turns = asyncio.Semaphore(AT_ONCE)
     router = application.router
     router.add_post(_CAPTURES + "{capture}", deps.capture.serve)
@@ -121,10 +124,11 @@ def _guard(token: str) -> Callable[..., Awaitable[web.StreamResponse]]:
             )
         except web.HTTPNotFound:
             return refused(told(errors.NOT_FOUND), request_id)
-        except web.HTTPRequestEntityTooLarge:
-            return refused(told(errors.BODY_TOO_LARGE), request_id)
         except web.HTTPException:
             raise
+        except ConnectionError:
+            # The client has gone within its body: nobody waits for an answer.
+            return refused(told(UNREADABLE), request_id)
         except Exception as error:
             return _failed(error, request, request_id)
 

@@ -1,7 +1,8 @@
 """The HTTP application that captures what providers send: `POST /hooks/{capture}`.
 
 A webhook is answered 202 once it is kept. What is wrong with one is said without naming the
-integration: the address is the only thing that a stranger knows.
+integration: the address is the only thing that a stranger knows. A refusal has the form of the
+gateway's errors.
 
 While the store is unavailable, webhooks of the integrations that were known before are kept in a
 local file.
@@ -16,12 +17,16 @@ from typing import Final, Protocol
 
 from aiohttp import web
 
+from gateway import errors
 from gateway.domain.ports import BudgetSpent, CorruptRecord, StoreDown
 from gateway.domain.webhooks.events import MOST_EVENT, Event, Integration, NotJson, captured
 from gateway.domain.webhooks.signatures import Unverified
+from gateway.manage.refusals import BODY_NOT_JSON, FULL, Refused, Told, told
 from gateway.stores.webhooks.queue import DeliveryQueue, shard_of
 from gateway.stores.webhooks.records import is_capture
+from gateway.webhooks.answers import refused, shown
 from gateway.webhooks.known import KnownIntegrations
+from gateway.webhooks.requests import read_body, request_id_of
 from gateway.webhooks.sealing import Sealer
 from gateway.webhooks.spool import Spool, SpoolFull
 
@@ -40,9 +45,10 @@ class CaptureStore(Protocol):
 class Capture:
     """Captures webhooks of all kinds.
 
-    queues:  by shard
-    known:   integrations, for an outage; spool: for their webhooks; None: they are refused then
-    results: how many webhooks of each kind had which result
+    queues:     by shard
+    known:      integrations, for an outage; spool: for their webhooks; None: they are refused then
+    most_bytes: of a webhook
+    results:    how many webhooks of each kind had which result
     """
 
     def __init__(
@@ -53,6 +59,7 @@ class Capture:
         clock_us: Callable[[], int],
         known: KnownIntegrations | None = None,
         spool: Spool | None = None,
+        most_bytes: Callable[[], int] = lambda: MOST_EVENT,
     ) -> None:
         self._store = store
         self._known = known
@@ -60,45 +67,47 @@ class Capture:
         self._queues = queues
         self._sealer = sealer
         self._clock_us = clock_us
+        self._most_bytes = most_bytes
         self.results: Counter[tuple[str, str]] = Counter()
 
-    def application(self) -> web.Application:
-        application = web.Application(client_max_size=MOST_EVENT)
-        application.router.add_post("/hooks/{capture}", self.serve)
-        return application
-
     async def serve(self, request: web.Request) -> web.Response:
+        request_id = request_id_of(request)
+        kind = ""
+        try:
+            integration, is_outage = await self._captured_by(request.match_info["capture"])
+            kind = integration.kind
+            body = await read_body(request, self._most_bytes())
+            result, words = await self._captured(integration, body, request, is_outage)
+        except _NotCaptured as error:
+            self.results[kind, error.result] += 1
+            return refused(error.told, request_id, retry_s=RETRY_S)
+        except Refused as error:
+            self.results[kind, error.refusal.reason] += 1
+            return refused(told(error.refusal, error.named), request_id)
+        self.results[kind, result] += 1
+        return shown({"result": result, "message": words, "request_id": request_id}, 202)
+
+    async def _captured_by(self, capture: str) -> tuple[Integration, bool]:
+        """The integration of an address, and is the store unavailable? Raises _NotCaptured."""
         is_outage = False
         try:
-            integration = await self._integration(request.match_info["capture"])
-        except (StoreDown, CorruptRecord) as error:
-            is_outage = isinstance(error, StoreDown)
-            integration = self._known_integration(request.match_info["capture"])
-            if not is_outage or integration is None:
-                log.warning("a webhook cannot be captured: %s", error)
-                return self._answer("", "unavailable", 503, "Try again later.")
-            if integration.is_paused:
-                integration = None
-        if integration is None:
-            return self._answer("", "unknown", 404, "Nothing is captured at this address.")
-        try:
-            body = await request.read()
-        except web.HTTPRequestEntityTooLarge:
-            words = f"The webhook is larger than {MOST_EVENT} bytes."
-            return self._answer(integration.kind, "too_large", 413, words)
-        return await self._captured(integration, body, request, is_outage)
-
-    async def _integration(self, capture: str) -> Integration | None:
-        found = await self._store.captures_to(capture) if is_capture(capture) else None
-        return None if found is None or found.is_paused else found
-
-    def _known_integration(self, capture: str) -> Integration | None:
-        return None if self._known is None else self._known.captures_to(capture)
+            found = await self._store.captures_to(capture) if is_capture(capture) else None
+        except CorruptRecord as error:
+            raise _unavailable("a webhook", error) from error
+        except StoreDown as error:
+            is_outage = True
+            found = None if self._known is None else self._known.captures_to(capture)
+            if found is None:
+                raise _unavailable("a webhook", error) from error
+        if found is None or found.is_paused:
+            unknown = Told(errors.NOT_FOUND, "Nothing is captured at this address.")
+            raise _NotCaptured("unknown", unknown)
+        return found, is_outage
 
     async def _captured(
         self, integration: Integration, body: bytes, request: web.Request, is_outage: bool
-    ) -> web.Response:
-        kind = integration.kind
+    ) -> tuple[str, str]:
+        """The result, and words for the provider. Raises _NotCaptured."""
 
         def header(name: str) -> str:
             return request.headers.get(name, "")
@@ -107,24 +116,23 @@ class Capture:
             secrets = self._sealer.open(integration.id, integration.sealed)
             event = captured(integration, body, header, secrets, self._clock_us())
             if event is None:
-                return self._answer(kind, "ignored", 202, "Events of this type are not captured.")
+                return "ignored", "Events of this type are not captured."
             deliveries = await self._kept(integration, event, is_outage)
         except Unverified as error:
-            return self._answer(kind, "unverified", 401, f"Not verified: {error}.")
-        except NotJson:
-            return self._answer(kind, "not_json", 400, "The body is not JSON.")
+            why = told(errors.SIGNATURE_INVALID, str(error))
+            raise _NotCaptured("unverified", why) from error
+        except NotJson as error:
+            why = Told(BODY_NOT_JSON, "The body is not JSON.")
+            raise _NotCaptured("not_json", why) from error
         except (BudgetSpent, SpoolFull) as error:
             if isinstance(error, SpoolFull):
                 log.warning("a webhook of %s cannot be kept: %s", integration.id, error)
-            return self._answer(kind, "full", 503, "There is no room for it now. Try again later.")
+            raise _NotCaptured("full", told(FULL)) from error
         except (StoreDown, CorruptRecord) as error:
-            log.warning("a webhook of %s cannot be captured: %s", integration.id, error)
-            return self._answer(kind, "unavailable", 503, "Try again later.")
+            raise _unavailable(f"a webhook of {integration.id}", error) from error
         if deliveries is None:
-            words = f"Captured as {event.id}, which is delivered later."
-            return self._answer(kind, "spooled", 202, words)
-        words = f"Captured as {event.id}, for {deliveries} deliveries."
-        return self._answer(kind, "captured", 202, words)
+            return "spooled", f"Captured as {event.id}, which is delivered later."
+        return "captured", f"Captured as {event.id}, for {deliveries} deliveries."
 
     async def accept(self, integration: str, event: Event) -> int:
         """Keep an event in the store; how many deliveries it has. Raises StoreDown, BudgetSpent."""
@@ -144,8 +152,16 @@ class Capture:
         await self._spool.add(integration.id, event)
         return None
 
-    def _answer(self, kind: str, result: str, status: int, message: str) -> web.Response:
-        self.results[kind, result] += 1
-        headers = {"Retry-After": str(RETRY_S)} if status == 503 else None
-        body = {"result": result, "message": message}
-        return web.json_response(body, status=status, headers=headers)
+
+class _NotCaptured(Exception):
+    """result: as metrics name it; told: what the provider is told"""
+
+    def __init__(self, result: str, told: Told) -> None:
+        super().__init__(result)
+        self.result = result
+        self.told = told
+
+
+def _unavailable(what: str, error: Exception) -> _NotCaptured:
+    log.warning("%s cannot be captured: %s", what, error)
+    return _NotCaptured("unavailable", told(errors.STORE_UNAVAILABLE))

@@ -27,6 +27,7 @@ from gateway.domain.webhooks.schedule import (
 )
 from gateway.domain.webhooks.settings import WebhookSettings
 from gateway.domain.webhooks.watches import Watch
+from gateway.observe.log_throttle import LogThrottle
 from gateway.observe.webhook_metrics import WebhookMetrics
 from gateway.stores.webhooks.queue import (
     LEASE_S,
@@ -92,6 +93,7 @@ class Courier:
         self._in_flight: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
         self._stopping = False
+        self._throttle = LogThrottle()
 
     async def run(self) -> None:
         """Deliver until cancelled, or until `stop` and all that is in flight has ended."""
@@ -134,13 +136,19 @@ class Courier:
             try:
                 wait_s = await self._claim(shard, free)
             except StoreDown as error:
-                log.warning("deliveries cannot be claimed: %s", error)
+                self._warn("deliveries cannot be claimed", error)
                 wait_s = _PAUSE_S
             if wait_s > 0:
                 shard.wake.clear()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(wait_s):
                         await shard.wake.wait()
+
+    def _warn(self, words: str, error: StoreDown) -> None:
+        """Once a second for all shards, which have one store."""
+        if (suppressed := self._throttle.suppressed(words, time.monotonic())) is not None:
+            more = f" ({suppressed} such lines were suppressed)" if suppressed else ""
+            log.warning("%s: %s%s", words, error, more)
 
     async def _claim(self, shard: _Shard, free: int) -> float:
         """Claim and begin; how long to wait for the next time."""
@@ -250,7 +258,7 @@ class Courier:
                 )
             except StoreDown as error:
                 if time.monotonic() > give_up:
-                    log.warning("an attempt cannot be recorded: %s", error)
+                    self._warn("an attempt cannot be recorded", error)
                     return None
                 await asyncio.sleep(_PAUSE_S)
             else:

@@ -21,6 +21,8 @@ log = logging.getLogger("gateway")
 #: How often all integrations are loaded: what changed in the last seconds before an outage may not
 #: be known in it.
 LOAD_S: Final = 5.0
+#: After an error: the store may be there for a short time only.
+_AGAIN_S: Final = 1.0
 
 
 class RecordStore(Protocol):
@@ -46,12 +48,14 @@ class KnownIntegrations:
     async def run(self) -> None:
         """Load them again and again, until cancelled."""
         while True:
+            wait_s = LOAD_S
             try:
                 await self.load()
             except StoreDown as error:
+                wait_s = _AGAIN_S
                 if self._throttle.suppressed("load", time.monotonic()) is not None:
                     log.warning("integrations cannot be loaded: %s", error)
-            await asyncio.sleep(LOAD_S)
+            await asyncio.sleep(wait_s)
 
     async def load(self) -> None:
         """Load all, and read those that changed. Raises StoreDown."""

@@ -14,9 +14,9 @@ from typing import Final
 from aiohttp import web
 
 from gateway import errors
-from gateway.manage.refusals import UNREADABLE
+from gateway.manage.refusals import UNREADABLE, told
 from gateway.observe.log_throttle import LogThrottle
-from gateway.webhooks.answers import refused, told
+from gateway.webhooks.answers import refused
 from gateway.webhooks.requests import request_id_of
 
 log = logging.getLogger("gateway")

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from gateway.domain.webhooks.watches import mark_of
 from gateway.files import keep_private
 from gateway.stores.redis.address import secret_from_env
 
@@ -40,15 +41,12 @@ class Master:
     @property
     def mark(self) -> str:
         """Tells keys apart."""
-        return self._derived(b"mark of the webhook key")
+        return mark_of(self.key)
 
     @property
     def token(self) -> str:
         """What shows a courier that a request is from a gateway."""
-        return self._derived(b"token of the couriers")
-
-    def _derived(self, purpose: bytes) -> str:
-        return hmac.digest(self.key, purpose, "sha256").hex()
+        return hmac.digest(self.key, b"token of the couriers", "sha256").hex()
 
 
 def read_master(environ: Mapping[str, str], data: Path) -> Master:

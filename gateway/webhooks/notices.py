@@ -14,7 +14,8 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 from urllib.parse import urlsplit
 
-from gateway.domain.ports import CorruptRecord, StoreDown
+from gateway.domain.audit import Event as AuditEvent
+from gateway.domain.ports import AuditStore, CorruptRecord, StoreDown
 from gateway.domain.warnings import LimitWarning
 from gateway.domain.webhooks.events import Integration
 from gateway.domain.webhooks.kinds.own import GATEWAY, OPERATOR
@@ -26,6 +27,7 @@ from gateway.domain.webhooks.notices import (
     limit_notice,
 )
 from gateway.domain.webhooks.watches import Watch
+from gateway.manage import audit_log
 from gateway.observe.log_throttle import LogThrottle
 from gateway.stores.webhooks.notices import NoticeStore
 from gateway.stores.webhooks.queue import BudgetSpent, DeliveryQueue, shard_of
@@ -54,6 +56,7 @@ class Notices:
 
     queues:      by shard
     monotonic_s: the time in which operators' integrations are cached
+    audit:       gets an entry for each watch that was disabled
     dropped:     notices, of all gateways, that there was no room for
     """
 
@@ -63,12 +66,14 @@ class Notices:
         resources: Resources,
         queues: Sequence[DeliveryQueue],
         monotonic_s: Callable[[], float] = time.monotonic,
+        audit: AuditStore | None = None,
     ) -> None:
         self.dropped = 0
         self._store = store
         self._resources = resources
         self._queues = queues
         self._monotonic_s = monotonic_s
+        self._audit = audit
         self._throttle = LogThrottle(_LOG_EVERY_S)
         self._operators: tuple[Integration, ...] = ()
         self._operators_until_s: float | None = None
@@ -118,7 +123,7 @@ class Notices:
             done = [
                 read
                 for read, disabled in found
-                if disabled is None or await self._tell_of_disabled(disabled)
+                if disabled is None or await self._tell_of_disabled(read, disabled)
             ]
             await self._store.remove_disabled(shard, *done)
             skip += len(found) - len(done)
@@ -128,8 +133,15 @@ class Notices:
         receivers = await self._of(warning.account)
         return not receivers or await self._accept(limit_notice(warning), receivers)
 
-    async def _tell_of_disabled(self, disabled: Disabled) -> bool:
-        """Tell the account and the operators. False: not all have accepted it yet."""
+    async def _tell_of_disabled(self, read: bytes, disabled: Disabled) -> bool:
+        """Tell the audit log, the account and the operators. False: not all accepted it yet."""
+        if self._audit is not None and await self._store.is_first(read):
+            after = {"status": "disabled", "reason": disabled.why}
+            subject = f"watch:{disabled.watch}"
+            event = AuditEvent(
+                disabled.at_us, "courier", "watch.disable", subject, before=None, after=after
+            )
+            await audit_log.note(self._audit, event)
         integration = await self._integration(disabled.integration)
         if integration is None:
             return True  # removed with its watches

@@ -39,6 +39,8 @@ MOST_LIMIT: Final = 100
 DEFAULT_LIMIT: Final = 50
 
 _JSON: Final = "application/json"
+#: What is kept for a time only.
+_ENDING: Final = ("event", "delivery")
 _is_number = re.compile(r"[1-9][0-9]{0,5}").fullmatch
 _is_delivery = re.compile(r"[A-Za-z0-9_-]{1,64}:[A-Za-z0-9_-]{1,64}:[0-9]{1,9}").fullmatch
 
@@ -100,7 +102,8 @@ def read_path(request: web.Request) -> dict[str, str]:
     """
     for name, value in request.match_info.items():
         if not (_is_delivery if name == "delivery" else is_id)(value):
-            raise NotThere(f"there is no {name} with this id")
+            ended = ", or it is not kept any more" if name in _ENDING else ""
+            raise NotThere(f"there is no {name} with this id{ended}")
     return dict(request.match_info)
 
 
@@ -127,23 +130,24 @@ def read_query(request: web.Request, readers: Mapping[str, QueryReader]) -> dict
 
 async def read_json(request: web.Request) -> Mapping[str, object]:
     """The body as a JSON object. Raises Refused."""
-    content = await _read_body(request)
+    content = await read_body(request, MOST_BODY)
     is_plain = hdrs.CONTENT_ENCODING not in request.headers
     if content and not (is_plain and request.content_type == _JSON):
         raise Refused(MEDIA_TYPE)
     return read_object(content)
 
 
-async def _read_body(request: web.Request) -> bytes:
-    if (request.content_length or 0) > MOST_BODY:
-        raise Refused(errors.BODY_TOO_LARGE)
+async def read_body(request: web.Request, most: int) -> bytes:
+    """A body of so many bytes at most, within BODY_S. Raises Refused."""
+    if (request.content_length or 0) > most:
+        raise Refused(errors.BODY_TOO_LARGE, f"{most} bytes")
     content = bytearray()
     try:
         async with asyncio.timeout(BODY_S):
             async for part in request.content.iter_any():
                 content += part
-                if len(content) > MOST_BODY:
-                    raise Refused(errors.BODY_TOO_LARGE)
+                if len(content) > most:
+                    raise Refused(errors.BODY_TOO_LARGE, f"{most} bytes")
     except TimeoutError:
         raise Refused(errors.REQUEST_TIMEOUT) from None
     except (ConnectionError, web.RequestPayloadError) as error:
@@ -170,5 +174,11 @@ def _read_before(text: str) -> int:
     return max(1, read_moment_us("before", text))
 
 
-#: The query of a list.
+def _read_states(text: str) -> tuple[str, ...]:
+    # Which ones there are is known to the management.
+    return tuple(dict.fromkeys(text.split(",")))
+
+
+#: The query of a list, and of a list of deliveries.
 PAGE: Final[Mapping[str, QueryReader]] = {"limit": _read_limit, "before": _read_before}
+DELIVERIES: Final[Mapping[str, QueryReader]] = {**PAGE, "state": _read_states}

@@ -8,12 +8,15 @@ from typing import Final, Literal
 
 from aiohttp import web
 
+from gateway.manage.deliveries import Deliveries
 from gateway.manage.watches import Watches
 from gateway.webhooks.requests import Call, QueryReader
 from gateway.webhooks.tester import Tester
 
-#: What most paths begin with.
+#: What paths begin with.
 INTEGRATIONS: Final = "/api/v1/integrations"
+WATCHES: Final = INTEGRATIONS + "/{integration}/watches"
+WATCH: Final = WATCHES + "/{watch}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,6 +24,7 @@ class Faces:
     """What handlers call."""
 
     watches: Watches
+    deliveries: Deliveries
     tester: Tester
 
 

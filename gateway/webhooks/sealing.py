@@ -16,15 +16,20 @@ from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from gateway.domain.ports import CorruptRecord
+from gateway.domain.webhooks.watches import mark_of
 
 #: AES-GCM, NIST SP 800-38D: 96 bits, at random for each text.
 _NONCE_BYTES: Final = 12
 
 
 class Sealer:
-    """Seals with a key of its own, which is derived. master: at least 32 random bytes"""
+    """Seals with a key of its own, which is derived.
+
+    master: at least 32 random bytes; mark: tells it apart
+    """
 
     def __init__(self, master: bytes) -> None:
+        self.mark = mark_of(master)
         self._cipher = AESGCM(hmac.digest(master, b"secrets of providers", "sha256"))
 
     def seal(self, integration: str, secrets: Sequence[str]) -> str:

@@ -50,7 +50,7 @@ class Tester:
         watches: Watches,
         sender: Sender,
         master: bytes,
-        names: Names,
+        names: Callable[[], Names],
         clock_us: Callable[[], int],
     ) -> None:
         self._watches = watches
@@ -78,7 +78,7 @@ class Tester:
             raise Invalid(Fault("type", found(wanted), expected))
         now_us = self._clock_us()
         event = trial(integration, wanted or _type_for(watch), secrets.token_hex(16), now_us)
-        headers = headers_of(watch, event.id, event.body, self._master, self._names, now_us)
+        headers = headers_of(watch, event.id, event.body, self._master, self._names(), now_us)
         return _tested(await self._sender.send(watch.url, event.body, headers))
 
 

@@ -10,11 +10,8 @@ from gateway.domain.webhooks.events import Integration
 from gateway.manage.watches import WatchView, watch_as_json
 from gateway.webhooks.answers import as_moment, page_of, shown
 from gateway.webhooks.requests import PAGE, Call
-from gateway.webhooks.routes import INTEGRATIONS, Faces, Route
+from gateway.webhooks.routes import INTEGRATIONS, WATCH, WATCHES, Faces, Route
 from gateway.webhooks.tester import tested_as_json
-
-_WATCHES: Final = INTEGRATIONS + "/{integration}/watches"
-_WATCH: Final = _WATCHES + "/{watch}"
 
 
 async def _integrations(faces: Faces, call: Call) -> web.Response:
@@ -100,13 +97,13 @@ def _as_json(view: WatchView) -> dict[str, object]:
 
 ROUTES: Final = (
     Route("GET", INTEGRATIONS, _integrations, query=PAGE),
-    Route("GET", _WATCHES, _list),
-    Route("POST", _WATCHES, _create, has_body=True),
-    Route("GET", _WATCH, _show),
-    Route("PATCH", _WATCH, _edit, has_body=True),
-    Route("DELETE", _WATCH, _remove),
-    Route("POST", _WATCH + "/rotate-secret", _rotate),
-    Route("POST", _WATCH + "/pause", _pause),
-    Route("POST", _WATCH + "/resume", _resume),
+    Route("GET", WATCHES, _list),
+    Route("POST", WATCHES, _create, has_body=True),
+    Route("GET", WATCH, _show),
+    Route("PATCH", WATCH, _edit, has_body=True),
+    Route("DELETE", WATCH, _remove),
+    Route("POST", WATCH + "/rotate-secret", _rotate),
+    Route("POST", WATCH + "/pause", _pause),
+    Route("POST", WATCH + "/resume", _resume),
     Route("POST", "/api/webhooks/test", _test, has_body=True),
 )

@@ -26,10 +26,11 @@
 {{- $found = append $found (printf "No adapter in the cluster provides the metric %s: install one, or autoscaling ignores the metric." .Values.autoscaling.requestsMetric) -}}
 {{- end -}}
 {{- $found = concat $found (include "gateway.policyWarnings" . | fromYamlArray) (include "gateway.webhookWarnings" . | fromYamlArray) -}}
-{{- $needed := add 53 (mul 40 (int .Values.workers)) -}}
+{{- $couriers := int (include "gateway.couriersInPod" .) -}}
+{{- $needed := add 53 (mul 40 (int .Values.workers)) (mul 58 $couriers) -}}
 {{- $limit := dig "limits" "memory" "" .Values.resources | toString -}}
 {{- if and (regexMatch "^[0-9]+Mi$" $limit) (lt (int (trimSuffix "Mi" $limit)) (int (add $needed 32))) -}}
-{{- $found = append $found (printf "%s of memory is too little for workers: %d, which take some %d MB at rest." $limit (int .Values.workers) (int $needed)) -}}
+{{- $found = append $found (printf "%s of memory is too little for workers: %d and couriers: %d, which take some %d MB at rest." $limit (int .Values.workers) $couriers (int $needed)) -}}
 {{- end -}}
 {{- if and .Values.networkPolicy.enabled (or .Values.serviceMonitor.enabled .Values.podMonitor.enabled) (not .Values.networkPolicy.admins) -}}
 {{- $found = append $found "networkPolicy.admins is empty: a Prometheus in another namespace cannot scrape the pods." -}}

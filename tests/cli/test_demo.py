@@ -53,7 +53,8 @@ def test_each_plan_gets_a_key(policy: Policy) -> None:
 def test_every_upstream_is_the_demos(policy: Policy) -> None:
     """Requests go to the demo's upstream instead of the policies' servers; nothing else changes."""
     changed = demo.with_upstream(policy, UPSTREAM)
-    assert {upstream.servers for upstream in changed.upstreams.values()} == {(UPSTREAM,)}
+    servers = {name: upstream.servers for name, upstream in changed.upstreams.items()}
+    assert servers == {"api": (UPSTREAM,), "webhooks": ()}
     assert replace(changed, upstreams=policy.upstreams) == policy
 
 

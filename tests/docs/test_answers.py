@@ -24,6 +24,7 @@ import pytest_asyncio
 from gateway.cli.demo_upstream import serve_demo_upstream
 from gateway.domain.access_log import FIELDS
 from tests.docs.pages import ROOT, Example, code_in, guides, page, rows
+from tests.kit.eventually import eventually
 from tests.kit.gateway import Process
 from tests.kit.needs import needs
 from tests.kit.ports import free_port
@@ -125,6 +126,7 @@ async def site() -> AsyncIterator[Site]:
                 *("serve", "--policies", str(folder / "serving")),
                 *("--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin_port}"),
                 *("--data", str(folder / ".gateway"), "--access-log", str(folder / "access.log")),
+                environment={"GATEWAY_COURIERS": "1"},
             )
             try:
                 await is_ready(process, admin_port)
@@ -138,7 +140,9 @@ async def is_ready(process: Process, admin_port: int) -> None:
         while True:
             assert process.process.poll() is None, process.output()
             try:
-                if (await fetch(admin_port, "/readyz")).status == 200:
+                answer = await fetch(admin_port, "/readyz")
+                # Couriers start after the workers serve.
+                if answer.status == 200 and answer.json()["checks"]["couriers"] == "1 of 1":
                     return
             except OSError:
                 pass
@@ -254,11 +258,18 @@ async def test_the_access_log(site: Site) -> None:
 
 async def test_metrics(site: Site) -> None:
     """A scrape has exactly the metrics of docs/metrics.md, with their types."""
-    answer = await fetch(site.admin_port, "/metrics", headers=[("Host", "127.0.0.1")])
-    types = re.findall(r"^# TYPE (gateway_\w+) (\w+)$", answer.body.decode(), re.MULTILINE)
     documented = [
         (code_in(row[0])[0], row[1]) for row in rows(page("docs/metrics.md").text) if len(row) == 4
     ]
+    types: list[tuple[str, str]] = []
+
+    async def a_courier_reports() -> bool:
+        answer = await fetch(site.admin_port, "/metrics", headers=[("Host", "127.0.0.1")])
+        types[:] = re.findall(r"^# TYPE (gateway_\w+) (\w+)$", answer.body.decode(), re.MULTILINE)
+        return any(name.startswith("gateway_webhook_") for name, _ in types)
+
+    # It starts after the workers serve.
+    await eventually(a_courier_reports, "metrics of a courier", START_S)
     assert sorted(documented) == sorted(types)
 
 

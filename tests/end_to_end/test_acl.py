@@ -22,7 +22,7 @@ from gateway.stores.names import AUDIT
 from gateway.stores.redis.address import read_address
 from tests.end_to_end.conftest import Serve
 from tests.kit import gateway
-from tests.kit.acl import COMMANDS, IN_A_CLUSTER, RULES
+from tests.kit.acl import COMMANDS, IN_A_CLUSTER, RULES, WEBHOOK_RULES
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway, create_key, keys_command
 from tests.kit.redis_cluster import RedisCluster
@@ -56,6 +56,7 @@ async def test_as_documented() -> None:
     """The documents list the same permissions."""
     text = " ".join((Path(__file__).parents[2] / "docs/store.md").read_text().split())
     assert f"ACL SETUSER gateway on >PASSWORD {' '.join(RULES)} " in text
+    assert f"need `{' '.join(WEBHOOK_RULES)}` as well, unless" in text
     more = " ".join(f"+{name}" for name in IN_A_CLUSTER)
     assert f"In a cluster it needs `{more}` as well" in text
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import os
 import pty
 import re
@@ -19,6 +20,7 @@ import pytest_asyncio
 
 from tests.kit.eventually import eventually
 from tests.kit.gateway import Process, command, run_command
+from tests.kit.needs import needs
 from tests.kit.ports import free_port
 from tests.kit.upstream import ScriptedUpstream
 from tests.kit.wire import TIMEOUT_S, Header, Response, fetch
@@ -36,6 +38,16 @@ class Demo:
     port: int
     admin_port: int
     temporary: Path
+
+    async def paste(self, shows: str) -> str:
+        """Run the command below the line `# SHOWS…` in a shell; what it prints."""
+        found = re.search(rf"^# {shows}.*\n(.*)$", self.process.out.read_text(), re.MULTILINE)
+        assert found is not None
+        shell = await asyncio.create_subprocess_exec(
+            *("sh", "-c", found[1]), stdout=subprocess.PIPE, stderr=subprocess.STDOUT
+        )
+        printed, _ = await asyncio.wait_for(shell.communicate(), TIMEOUT_S * 2)
+        return printed.decode()
 
     async def run(self, shows: str) -> Response:
         """Send the request of the first curl command below the line `# SHOWS…`."""
@@ -72,6 +84,17 @@ async def demo(tmp_path: Path) -> AsyncIterator[Demo]:
         yield Demo(process, port, admin_port, temporary)
     finally:
         await process.stop()
+
+
+@needs("curl")
+async def test_webhooks_in_one_command(demo: Demo) -> None:
+    """A watch, a captured event, its delivery, and its signature, which the receiver checked."""
+    watch, captured, received = (await demo.paste("webhooks")).split("\n", 2)
+    assert json.loads(watch)["secret"].startswith("whsec_")
+    assert json.loads(captured)["result"] == "captured"
+    (one,) = json.loads(received)["received"]
+    assert one["signature"] == "verified"
+    assert (one["event"]["type"], one["event"]["data"]["key"]) == ("ticket.created", "acme/api#23")
 
 
 async def test_what_it_prints_works(demo: Demo) -> None:

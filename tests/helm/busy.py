@@ -1,7 +1,8 @@
 """A busy gateway that shows everything a dashboard can, and a Prometheus that scrapes it.
 
 `async with busy(folder) as site` starts two workers on a separate Redis. Clients keep them busy
-until the end: admitted, near a limit, limited, shadowed, 401, 403, failing upstreams.
+until the end: admitted, near a limit, limited, shadowed, 401, 403, failing upstreams. One sends
+webhooks, which are delivered to a receiver that takes them and one that fails.
 `await site.trouble()` adds rare events: an outage of Redis, a policy that is loaded and one whose
 reload fails, the end of a worker.
 """
@@ -22,6 +23,7 @@ from redis.asyncio import Redis
 
 from gateway.stores.keys.store import RedisKeyStore
 from tests.end_to_end.conftest import add_key
+from tests.helm import hooked
 from tests.kit.certificates import make_certificate
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway
@@ -45,6 +47,7 @@ routes:
     upstream: api
     limits: [{name: trial, rate: 30/minute, mode: shadow}]
   mcp:        {match: "* /mcp", upstream: api, mcp: {}}
+  hooks:      {match: POST /hooks/*, upstream: webhooks, auth: none}
   api:        {match: "* /**", upstream: api, canary: {upstream: beta, share: 50%}}
 """
 
@@ -136,6 +139,8 @@ async def busy(folder: Path, pause_s: float = 0.01) -> AsyncIterator[Busy]:
         redis = RedisServer().start()
         stack.callback(redis.stop)
         upstream = await stack.enter_async_context(ScriptedUpstream(answer))
+        receiver, ca = hooked.receivers(folder / "receiver")
+        await stack.enter_async_context(receiver)
         address = f'{{servers: ["{upstream.url}"]}}'
         policies = write_policies(
             folder / "policies",
@@ -144,11 +149,13 @@ async def busy(folder: Path, pause_s: float = 0.01) -> AsyncIterator[Busy]:
             gateway=GATEWAY.replace("6000/minute", "60000/minute"),
             routes=ROUTES,
             store=STORE,
+            webhooks=hooked.settings(ca),
             upstreams=f"upstreams:\n  api: {address}\n  search: {address}\n  beta: {address}\n"
             # Its look-ups fail: no name ends in .invalid (RFC 6761).
             "  gone: {servers: ['http://gone.invalid']}\n",
         )
-        serving = ServedGateway(folder / "gateway", policies, redis.url, "--workers", "2")
+        words = ("--workers", "2", "--couriers", "1")
+        serving = ServedGateway(folder / "gateway", policies, redis.url, *words)
         gateway = await stack.enter_async_context(serving)
         watching = Prometheus(folder / "prometheus", [gateway.admin_port], RULES)
         prometheus = await stack.enter_async_context(watching)
@@ -159,6 +166,8 @@ async def busy(folder: Path, pause_s: float = 0.01) -> AsyncIterator[Busy]:
         clients = [
             asyncio.ensure_future(_ask(gateway, keys, number, pause_s)) for number in range(CLIENTS)
         ]
+        capture = await hooked.register(gateway, redis, receiver)
+        clients.append(asyncio.ensure_future(hooked.send(gateway, capture, pause_s * 10)))
         stack.push_async_callback(_end, clients)
         yield site
 

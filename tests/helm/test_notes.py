@@ -69,6 +69,7 @@ WARNED: list[tuple[dict[str, Any], str]] = [
         "timeouts.drain (120s)",
     ),
     ({"workers": 20}, "768Mi of memory is too little for workers: 20"),
+    ({"webhooks": {"couriers": 12}}, "768Mi of memory is too little for workers: 1 and couriers"),
     (
         {"networkPolicy": {"enabled": True}, "serviceMonitor": {"enabled": True}},
         "networkPolicy.admins is empty",

@@ -10,10 +10,12 @@ from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Any
 
+import pytest
 import pytest_asyncio
 
 from tests.end_to_end.test_observed import counted
 from tests.hostile.backend import Backend
+from tests.kit.certificates import Certificate, make_certificate
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway
 from tests.kit.policies import write_policies
@@ -53,6 +55,12 @@ async def serve(tmp_path: Path) -> AsyncIterator[Serve]:
             return await stack.enter_async_context(served)
 
         yield start
+
+
+@pytest.fixture(scope="session")
+def certificate(tmp_path_factory: pytest.TempPathFactory) -> Certificate:
+    """Of the receivers of webhooks."""
+    return make_certificate(tmp_path_factory.mktemp("tls"), ["127.0.0.1", "receiver.test"])
 
 
 @pytest_asyncio.fixture(loop_scope="session")

@@ -12,3 +12,9 @@ COMMANDS = (
 #: The further ones for a cluster.
 IN_A_CLUSTER = ("cluster|slots", "command", "asking")
 RULES = ("resetchannels", "~gw:*", *(f"+{name}" for name in COMMANDS))
+#: The further ones for webhooks, and the channels by which couriers hear that something is due.
+FOR_WEBHOOKS = (
+    *("exists", "hget", "hgetall", "hincrby", "hlen", "hdel", "hexists", "hsetnx", "smembers"),
+    *("zscore", "zrevrangebyscore", "incrby", "decrby", "publish", "subscribe"),
+)
+WEBHOOK_RULES = ("&gw:*", *(f"+{name}" for name in FOR_WEBHOOKS))

@@ -12,6 +12,8 @@ from redis.asyncio import Redis
 
 from gateway.domain.webhooks.destinations import Destinations
 from gateway.domain.webhooks.events import Integration
+from gateway.domain.webhooks.settings import WebhookSettings
+from gateway.manage.deliveries import Deliveries
 from gateway.manage.watches import Watches
 from gateway.stores.audit.memory import MemoryAuditStore
 from gateway.stores.redis.errors import translating
@@ -33,19 +35,26 @@ WATCHES = "/api/v1/integrations/int_1/watches"
 
 
 class Scene:
-    """The application, which is served within its `async with`."""
+    """The application, which is served within its `async with`. settings, budget: can be changed"""
 
     def __init__(self, client: Redis, sender: Sender | None = None) -> None:
         self.client = client
+        self.budget = 1_000_000
         self.store: Resources = translating(Resources(client.execute_command))
         self.queues = [
-            translating(DeliveryQueue(client.execute_command, shard, lambda: 1_000_000))
+            translating(DeliveryQueue(client.execute_command, shard, lambda: self.budget))
             for shard in range(SHARDS)
         ]
         self.audit = MemoryAuditStore()
         self.watches = Watches(self.store, self.audit, MASTER, lambda: NOW_US)
         self.sealer = Sealer(MASTER)
         self.sender = sender or Sender(Destinations)
+        self.settings = WebhookSettings()
+        self.deliveries = Deliveries(self.store, self.queues, self.audit, lambda: NOW_US)
+        self.capture = Capture(
+            *(self.store, self.queues, self.sealer, lambda: NOW_US),
+            most_bytes=lambda: self.settings.event_bytes,
+        )
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
@@ -55,10 +64,12 @@ class Scene:
             ApplicationDeps(
                 token=TOKEN,
                 watches=self.watches,
-                capture=Capture(self.store, self.queues, self.sealer, lambda: NOW_US),
+                deliveries=self.deliveries,
+                capture=self.capture,
                 sender=self.sender,
                 master=MASTER,
                 clock_us=lambda: NOW_US,
+                settings=lambda: self.settings,
             )
         )
         at = socket.create_server(("127.0.0.1", 0))

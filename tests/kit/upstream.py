@@ -9,7 +9,9 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import socket
 import ssl
+import struct
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -85,6 +87,12 @@ class Exchange:
     def abort(self) -> None:
         """Drop the connection at once."""
         self._writer.transport.abort()
+
+    def reset(self) -> None:
+        """Drop the connection with a TCP reset."""
+        connection: socket.socket = self._writer.get_extra_info("socket")
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.abort()
 
     async def ended(self) -> None:
         """Wait until the other end closes; what it sends until then is dropped."""

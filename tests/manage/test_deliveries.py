@@ -197,7 +197,7 @@ async def test_what_cannot_be_sent_again_now(bench: Bench) -> None:
             await its.resend(ACTOR, "acme", "int_1", "wat_1", "evt_1")
         with pytest.raises(Conflict, match=words):
             await its.replay(ACTOR, "acme", "int_1", "wat_1", 0, LATER_US)
-        await bench.queue.disable("wat_1", "so")
+        await bench.queue.disable("wat_1", "int_1", "so")
     assert await bench.actions() == []
 
 

@@ -149,3 +149,14 @@ async def test_a_change_meanwhile(bench: Bench, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(bench.store, "replace_watch", changed)
     with pytest.raises(Changed):
         await bench.watches.rotate(ACTOR, "acme", "int_1", made.watch.id)
+
+
+async def test_another_webhook_key(bench: Bench) -> None:
+    """No secret is made that the couriers would not sign with; what needs none goes on."""
+    made, _ = await bench.watches.create(ACTOR, "acme", "int_1", GIVEN)
+    other = Watches(bench.store, bench.audit, b"o" * 32, lambda: NOW_US)
+    with pytest.raises(Conflict, match="not that of the store's couriers"):
+        await other.create(ACTOR, "acme", "int_1", GIVEN)
+    with pytest.raises(Conflict, match="not that of the store's couriers"):
+        await other.rotate(ACTOR, "acme", "int_1", made.watch.id)
+    assert (await other.pause(ACTOR, "acme", "int_1", made.watch.id)).health.state == "paused"

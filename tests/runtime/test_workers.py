@@ -69,7 +69,7 @@ async def test_many_scrapes_share_a_request(
     workers: Workers, slot: FakeSlot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One answer for the first, and one for all that came while it was awaited."""
-    monkeypatch.setattr("gateway.runtime.workers.REPORT_TIMEOUT_S", 60.0)
+    monkeypatch.setattr("gateway.runtime.slot_group.REPORT_TIMEOUT_S", 60.0)
     scrapes = [asyncio.gather(collected(workers))]
     await run_ready()
     scrapes += [asyncio.gather(collected(workers)) for _ in range(50)]
@@ -88,7 +88,7 @@ async def test_a_cancelled_wait_does_not_cancel_others(
     workers: Workers, slot: FakeSlot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A prober that hangs up does not end the request for the others."""
-    monkeypatch.setattr("gateway.runtime.workers.REPORT_TIMEOUT_S", 60.0)
+    monkeypatch.setattr("gateway.runtime.slot_group.REPORT_TIMEOUT_S", 60.0)
     one, other = (asyncio.gather(collected(workers)) for _ in range(2))
     await run_ready()
     one.cancel()
@@ -101,7 +101,7 @@ async def test_the_report_of_a_worker_that_does_not_answer(
     workers: Workers, slot: FakeSlot, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its last report is used for a moment; after that, it is not included."""
-    monkeypatch.setattr("gateway.runtime.workers.REPORT_TIMEOUT_S", 0.0)
+    monkeypatch.setattr("gateway.runtime.slot_group.REPORT_TIMEOUT_S", 0.0)
     found = await collected(workers)
     assert (found.ready, found.checks["workers"]) == (True, "1 of 1")
     slot.is_silent = True

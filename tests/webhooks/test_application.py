@@ -32,7 +32,15 @@ PATHS = (
     ("POST", f"{WATCHES}/wat_1/pause"),
     ("POST", f"{WATCHES}/wat_1/resume"),
     ("POST", "/api/webhooks/test"),
+    ("GET", "/api/v1/integrations/int_1/events"),
+    ("GET", "/api/v1/integrations/int_1/events/evt_1"),
+    ("GET", f"{WATCHES}/wat_1/deliveries"),
+    ("GET", f"{WATCHES}/wat_1/deliveries/evt_1:wat_1:0"),
+    ("POST", f"{WATCHES}/wat_1/deliveries/evt_1:wat_1:0/resend"),
+    ("POST", f"{WATCHES}/wat_1/replay"),
+    ("GET", "/api/v1/integrations/int_1/dead-letters"),
 )
+TIMES = {"from": "2026-01-01", "to": "2030-01-01"}
 
 
 @pytest.fixture
@@ -47,6 +55,10 @@ async def made_in(scene: Scene, **given: object) -> dict[str, Any]:
     assert answer.status == 201
     watch: dict[str, Any] = answer.json()
     return watch
+
+
+def body_for(path: str) -> dict[str, Any]:
+    return TIMES if path.endswith("replay") else GIVEN
 
 
 def error_of(answer: Response) -> tuple[int, str, str]:
@@ -256,9 +268,9 @@ async def test_another_accounts(scene: Scene) -> None:
     """It is answered as what does not exist, byte for byte."""
     watch = await made_in(scene)
     for method, path in PATHS:
-        if "wat_1" not in path and path != WATCHES:
+        if "int_1" not in path:
             continue
-        body = GIVEN if method in ("POST", "PATCH") else None
+        body = body_for(path) if method in ("POST", "PATCH") else None
         its = path.replace("wat_1", watch["id"])
         theirs = await scene.send(method, its, body, account="other")
         absent = await scene.send(method, its.replace("int_1", "int_9"), body, account="other")
@@ -376,6 +388,8 @@ async def test_captures(scene: Scene) -> None:
         X_GitHub_Event="pull_request",
     )
     assert (answer.status, answer.json()["result"]) == (202, "captured")
+    assert answer.json()["request_id"] == "worker-1"
+    assert error_of(await scene.send("POST", "/hooks/x", b"{}"))[:2] == (404, "NOT_FOUND")
 
 
 async def test_records_that_cannot_be_read(scene: Scene) -> None:
@@ -398,7 +412,7 @@ async def test_without_the_store() -> None:
             watch = await made_in(scene)
             server.kill()
             for method, path in PATHS:
-                body = {"watch_id": watch["id"]} if path.endswith("test") else GIVEN
+                body = {"watch_id": watch["id"]} if path.endswith("test") else body_for(path)
                 answer = await scene.send(method, path, body)
                 assert error_of(answer)[:2] == (503, "SERVICE_UNAVAILABLE")
                 assert answer["Retry-After"] == "1"

@@ -12,11 +12,12 @@ from typing import Any
 
 import aiohttp
 import pytest
+from aiohttp import web
 from aiohttp.test_utils import TestServer
 
 from gateway import tasks
 from gateway.domain.ports import StoreDown
-from gateway.domain.webhooks.events import MOST_EVENT, Integration
+from gateway.domain.webhooks.events import Integration
 from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clients import redis_client
 from gateway.stores.webhooks.queue import SHARDS, DeliveryQueue, shard_of, tag_of
@@ -28,6 +29,7 @@ from gateway.webhooks.spool import Spool
 from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer
 from tests.kit.store_proxy import StoreProxy
+from tests.kit.wire import Wire, build_request
 
 SEALER = Sealer(b"m" * 32)
 ADDRESS = "0123456789abcdef" * 2
@@ -44,6 +46,12 @@ PULL_REQUEST = {
 }
 
 
+def server_of(capture: Capture) -> TestServer:
+    application = web.Application()
+    application.router.add_post("/hooks/{capture}", capture.serve)
+    return TestServer(application)
+
+
 class Bench:
     def __init__(self, client: Any, budget: int = 1_000_000) -> None:
         self.client = client
@@ -51,14 +59,19 @@ class Bench:
         self.queues = [
             DeliveryQueue(client.execute_command, each, lambda: budget) for each in range(SHARDS)
         ]
-        self.capture = Capture(self.store, self.queues, SEALER, lambda: NOW_US)
-        self.server = TestServer(self.capture.application())
+        self.most_bytes = 200_000
+        self.capture = Capture(
+            *(self.store, self.queues, SEALER, lambda: NOW_US), most_bytes=lambda: self.most_bytes
+        )
+        self.server = server_of(self.capture)
 
     async def send(
         self, body: bytes, address: str = ADDRESS, secret: str = SECRET, **headers: str
     ) -> tuple[int, dict[str, str]]:
+        """The status and the answer; a refusal has the form of the gateway's errors."""
         mac = hmac.digest(secret.encode(), body, "sha256").hex()
         given = {"X-Hub-Signature-256": f"sha256={mac}", "X-GitHub-Event": "pull_request"}
+        given["X-Request-Id"] = "worker-1"
         async with aiohttp.ClientSession() as session:
             url = self.server.make_url(f"/hooks/{address}")
             async with session.post(
@@ -66,7 +79,11 @@ class Bench:
             ) as answer:
                 if answer.status == 503:
                     assert answer.headers["Retry-After"] == "30"
-                return answer.status, await answer.json()
+                told = await answer.json()
+        assert told["request_id"] == "worker-1"
+        names = {"result"} if answer.status == 202 else {"error", "code"}
+        assert set(told) == {"message", "request_id", *names}
+        return answer.status, told
 
 
 @pytest.fixture
@@ -93,25 +110,54 @@ async def test_a_webhook(bench: Bench) -> None:
 
 
 @pytest.mark.parametrize(
-    ("body", "given", "status", "result"),
+    ("body", "given", "status", "code", "counted"),
     [
-        (b"{}", {"secret": "another"}, 401, "unverified"),
-        (b"{", {"secret": "another"}, 401, "unverified"),
-        (b"{", {}, 400, "not_json"),
-        (b"{}", {"X-GitHub-Event": "star"}, 202, "ignored"),
-        (b"{}", {"address": "f" * 32}, 404, "unknown"),
-        (b"{}", {"address": "F" * 32}, 404, "unknown"),
-        (b"{}", {"address": "x"}, 404, "unknown"),
-        (b"x" * (MOST_EVENT + 1), {}, 413, "too_large"),
+        (b"{}", {"secret": "another"}, 401, "INVALID_SIGNATURE", ("github", "unverified")),
+        (b"{", {"secret": "another"}, 401, "INVALID_SIGNATURE", ("github", "unverified")),
+        (b"{", {}, 400, "BODY_NOT_JSON", ("github", "not_json")),
+        (b"{}", {"X-GitHub-Event": "star"}, 202, None, ("github", "ignored")),
+        (b"{}", {"address": "f" * 32}, 404, "NOT_FOUND", ("", "unknown")),
+        (b"{}", {"address": "F" * 32}, 404, "NOT_FOUND", ("", "unknown")),
+        (b"{}", {"address": "x"}, 404, "NOT_FOUND", ("", "unknown")),
+        (b"x" * 200_001, {}, 413, "BODY_TOO_LARGE", ("github", "body_too_large")),
     ],
 )
 async def test_what_is_not_kept(
-    bench: Bench, body: bytes, given: dict[str, str], status: int, result: str
+    bench: Bench,
+    body: bytes,
+    given: dict[str, str],
+    status: int,
+    code: str | None,
+    counted: tuple[str, str],
 ) -> None:
     found, told = await bench.send(body, **given)
-    assert (found, told["result"]) == (status, result)
+    assert (found, told.get("code")) == (status, code)
+    assert bench.capture.results == {counted: 1}
     assert [name async for name in bench.client.scan_iter(f"{TAG}event:*")] == []
     assert "int_1" not in told["message"]
+
+
+async def test_the_words_of_a_refusal(bench: Bench) -> None:
+    """They say what is wrong, as far as a stranger may know it."""
+    _, told = await bench.send(b"{}", secret="another")
+    assert told["message"].endswith("Reason: the signature does not fit the body and the secret.")
+    bench.most_bytes = 10
+    _, told = await bench.send(b"x" * 11)
+    assert told["message"].endswith("At most: 10 bytes.")
+    bench.most_bytes = 11
+    assert (await bench.send(b"x" * 11))[1]["code"] == "BODY_NOT_JSON"
+
+
+async def test_a_body_that_does_not_come(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """408 after the time for a body."""
+    monkeypatch.setattr("gateway.webhooks.requests.BODY_S", 0.05)
+    head = build_request("POST", f"/hooks/{ADDRESS}", [("Content-Length", "100")])
+    assert bench.server.port is not None
+    async with await Wire.connect(bench.server.port) as wire:
+        await wire.send(head + b"{")
+        answer = await wire.read_response()
+    assert (answer.status, answer.json()["code"]) == (408, "REQUEST_TIMEOUT")
+    assert bench.capture.results == {("github", "request_timeout"): 1}
 
 
 async def test_a_paused_integration(bench: Bench) -> None:
@@ -126,7 +172,7 @@ async def test_without_room(store_client: Any) -> None:
     await bench.store.add_integration(INTEGRATION)
     async with bench.server:
         status, told = await bench.send(json.dumps(PULL_REQUEST).encode())
-    assert (status, told["result"]) == (503, "full")
+    assert (status, told["code"]) == (503, "EVENTS_FULL")
 
 
 async def test_records_that_cannot_be_read(bench: Bench) -> None:
@@ -136,7 +182,7 @@ async def test_records_that_cannot_be_read(bench: Bench) -> None:
     assert (await bench.send(b"{}"))[0] == 503
     await bench.client.hset("gw:{keys}:hooks:integrations", "int_1", "{}")
     status, told = await bench.send(b"{}")
-    assert (status, told["result"]) == (503, "unavailable")
+    assert (status, told["code"]) == (503, "SERVICE_UNAVAILABLE")
 
 
 @pytest.fixture
@@ -163,7 +209,7 @@ class Outage(Bench):
         self.capture = Capture(
             *(self.store, self.queues, SEALER, lambda: NOW_US), self.known, self.spool
         )
-        self.server = TestServer(self.capture.application())
+        self.server = server_of(self.capture)
 
     async def events(self) -> int:
         return len(await self.queues[shard_of("int_1")].events("int_1"))
@@ -193,7 +239,7 @@ async def test_an_outage_without_room(outage: Outage) -> None:
     outage.proxy.cut()
     large = {**PULL_REQUEST, "pull_request": {"title": "x" * 20_000, "state": "open"}}
     status, told = await outage.send(json.dumps(large).encode())
-    assert (status, told["result"]) == (503, "full")
+    assert (status, told["code"]) == (503, "EVENTS_FULL")
     assert outage.spool.count == 0
 
 
@@ -221,7 +267,7 @@ async def test_without_a_spool(store_client: Any) -> None:
     bench.queues[shard_of("int_1")] = Unavailable(store_client.execute_command, 1, lambda: 1)
     async with bench.server:
         status, told = await bench.send(json.dumps(PULL_REQUEST).encode())
-    assert (status, told["result"]) == (503, "unavailable")
+    assert (status, told["code"]) == (503, "SERVICE_UNAVAILABLE")
 
 
 class Unavailable(DeliveryQueue):

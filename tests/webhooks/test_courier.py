@@ -14,11 +14,12 @@ from typing import Any
 import pytest
 
 from gateway import tasks
+from gateway.domain.ports import StoreDown
 from gateway.domain.webhooks.destinations import Destinations
 from gateway.domain.webhooks.settings import WebhookSettings
 from gateway.domain.webhooks.signatures import verify
 from gateway.domain.webhooks.watches import Watch, secret_of
-from gateway.stores.webhooks.queue import DeliveryQueue, tag_of
+from gateway.stores.webhooks.queue import SHARDS, DeliveryQueue, tag_of
 from gateway.stores.webhooks.records import write_watch
 from gateway.webhooks.courier import Courier
 from gateway.webhooks.sender import Sender
@@ -207,7 +208,8 @@ async def test_watches_that_hang(bench: Bench) -> None:
     good = [f"good{number}" for number in range(3)]
     for name in good:
         await bench.watch(name)
-        await bench.client.hset(f"{TAG}health:{name}", "proven", 1)
+        # On a busy machine an answer may take a second; a slow watch is not good.
+        await bench.client.hset(f"{TAG}health:{name}", mapping={"proven": 1, "ms": 0})
     async with Served(_silent) as hanging:
         for number in range(6):
             await bench.watch(f"hangs{number}", url=f"https://127.0.0.1:{hanging.port}/")
@@ -269,3 +271,28 @@ async def test_two_couriers(bench: Bench) -> None:
     assert sum(each.metrics.deliveries["delivered"] for each in (one, two)) == 200
     for number in range(5):
         assert bench.receiver.ids(f"w{number}") == {f"e{event}": 1 for event in range(40)}
+
+
+async def test_a_store_that_is_away(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """All shards say so in one line, and go on when it is back."""
+    await bench.watch("w")
+    await bench.accept("evt_1")
+    away = asyncio.Event()
+    failures = 0
+
+    async def execute(*words: Any) -> Any:
+        nonlocal failures
+        if not away.is_set():
+            failures += 1
+            raise StoreDown("the store is not connected")
+        return await bench.client.execute_command(*words)
+
+    queues = [DeliveryQueue(execute, shard, lambda: 10_000_000) for shard in range(SHARDS)]
+    running = tasks.spawn(Courier(queues, bench.sender, MASTER).run(), "courier")
+    try:
+        await eventually(lambda: failures >= SHARDS, "all shards have failed")
+        away.set()
+        await bench.become(delivered=1)
+    finally:
+        await tasks.end(running)
+    assert len([record for record in caplog.records if "cannot be claimed" in record.message]) == 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,7 +11,7 @@ from gateway import tasks
 from gateway.domain.ports import StoreDown
 from gateway.domain.webhooks.events import Integration
 from gateway.stores.webhooks.resources import INTEGRATIONS, Resources
-from gateway.webhooks.known import KnownIntegrations
+from gateway.webhooks.known import LOAD_S, KnownIntegrations
 from tests.kit.eventually import eventually
 
 ONE = Integration("int_1", "acme", "github", "Code", 1, "1" * 32)
@@ -54,3 +56,28 @@ async def test_an_outage(store_client: Any) -> None:
     assert known.captures_to(ONE.capture) == ONE
     assert not running.done()
     await tasks.end(running)
+
+
+class AwayAtFirst:
+    """A store that is away for the first load."""
+
+    def __init__(self) -> None:
+        self.loaded = asyncio.Event()
+        self.asked = 0
+
+    async def integration_records(self) -> Mapping[str, bytes]:
+        self.asked += 1
+        if self.asked == 1:
+            raise StoreDown("away")
+        if self.asked == 3:
+            self.loaded.set()
+        return {}
+
+
+async def test_after_an_error(delays: list[float]) -> None:
+    """It looks again soon: until then nothing is captured in an outage."""
+    store = AwayAtFirst()
+    running = tasks.spawn(KnownIntegrations(store).run(), "known integrations")
+    await store.loaded.wait()
+    await tasks.end(running)
+    assert delays[0] < LOAD_S == delays[1]

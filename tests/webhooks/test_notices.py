@@ -27,6 +27,7 @@ from gateway.domain.webhooks.signatures import verify
 from gateway.domain.webhooks.watches import Watch, secret_of
 from gateway.observe.limit_warnings import LimitWarnings
 from gateway.observe.metrics import Metrics
+from gateway.stores.audit.memory import MemoryAuditStore
 from gateway.stores.redis.errors import translating
 from gateway.stores.warnings import writer as writer_module
 from gateway.stores.warnings.store import WarningScript
@@ -158,6 +159,19 @@ async def test_a_disabled_watch(site: Site) -> None:
         "reason": "it answered 410 Gone",
     }
     assert not await site.are_left()
+
+
+async def test_the_audit_log(site: Site) -> None:
+    """It has each disabled watch once, whoever looks, and however often."""
+    audit = MemoryAuditStore()
+    await site.set_up(OURS, CODE)
+    await site.disable()
+    couriers = [site.notices(audit=audit) for _ in range(3)]
+    await asyncio.gather(*(courier.take() for courier in couriers))
+    (entry,) = await audit.entries(before=None, count=9)
+    assert (entry.event.actor, entry.event.action) == ("courier", "watch.disable")
+    assert entry.event.subject == "watch:wat-int_code"
+    assert entry.event.after == {"status": "disabled", "reason": "it answered 410 Gone"}
 
 
 async def test_a_watch_of_notices_that_is_disabled(site: Site) -> None:

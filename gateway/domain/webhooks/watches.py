@@ -71,3 +71,8 @@ def secret_of(master: bytes, watch: str, version: int) -> str:
     """
     mac = hmac.digest(master, f"watch:{watch}:{version}".encode(), "sha256")
     return PREFIX + b64encode(mac).decode("ascii")
+
+
+def mark_of(master: bytes) -> str:
+    """Tells webhook keys apart. The store has it, so that no other key makes secrets for it."""
+    return hmac.digest(master, b"mark of the webhook key", "sha256").hex()

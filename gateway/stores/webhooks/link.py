@@ -6,6 +6,7 @@ them, to the node of each shard.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from typing import Any, Final
@@ -23,12 +24,17 @@ from gateway.stores.webhooks.queue import SHARDS, Execute, tag_of
 
 #: A script of a courier takes a millisecond; a server that is slower than this is unavailable.
 _TIMEOUT_S: Final = 2.0
+#: How long a start waits for the store, before it continues without it.
+_START_WAIT_S: Final = 2.0
 _CHANNELS: Final = {f"{tag_of(shard)}due".encode(): shard for shard in range(SHARDS)}
 
 
 @asynccontextmanager
 async def open_link(address: StoreAddress) -> AsyncIterator[Execute]:
-    """A function that sends one command, as `Redis.execute_command` does."""
+    """A function that sends one command, as `Redis.execute_command` does.
+
+    It is connected, unless the store does not answer in time.
+    """
     async with AsyncExitStack() as stack:
         if address.kind == "cluster":
             client = redis_client(address)
@@ -42,6 +48,9 @@ async def open_link(address: StoreAddress) -> AsyncIterator[Execute]:
             stack.push_async_callback(watch.stop)
         link.start()
         stack.push_async_callback(link.stop)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_START_WAIT_S):
+                await link.wait_up()
 
         async def execute(*arguments: Any) -> Any:
             try:

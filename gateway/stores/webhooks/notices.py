@@ -3,6 +3,7 @@
 gw:{keys}:hooks:noticed           hash: account -> its integration of the kind `gateway`
 gw:{keys}:hooks:notices           sorted set of warnings of limits, by when
 gw:{keys}:hooks:notices:dropped   how many were dropped, as there were too many
+gw:{keys}:hooks:notices:audited:… exists while another courier may see the same watch disabled
 gw:{hooks:N}:disabled             sorted set of watches that were disabled, by when
 
 Workers write the first (`stores.warnings`), and `disable.lua` the last. What is read stays until it
@@ -11,11 +12,12 @@ is removed: whoever dies between has lost nothing, and another one does it again
 
 from __future__ import annotations
 
+from hashlib import blake2b
 from typing import Any, Final
 
 from gateway.domain.warnings import LimitWarning
 from gateway.domain.webhooks.notices import Disabled, read_disabled, read_warning
-from gateway.stores.names import NOTICED, NOTICES, NOTICES_DROPPED
+from gateway.stores.names import AUDITED_PREFIX, NOTICED, NOTICES, NOTICES_DROPPED
 from gateway.stores.redis.errors import translated
 from gateway.stores.webhooks.queue import Execute, tag_of
 
@@ -25,6 +27,9 @@ local number = redis.call('MGET', KEYS[1])[1]
 if number then redis.call('DEL', KEYS[1]) end
 return tonumber(number) or 0
 """
+
+#: Longer than a notice waits while a courier is killed and another one begins.
+_AUDITED_S: Final = 86_400
 
 
 class NoticeStore:
@@ -63,6 +68,11 @@ class NoticeStore:
         """Those that were accepted, as they were read."""
         if read:
             await self._ask("ZREM", f"{tag_of(shard)}disabled", *read)
+
+    async def is_first(self, read: bytes) -> bool:
+        """Is it seen for the first time? Of several couriers, one gets True."""
+        name = AUDITED_PREFIX + blake2b(read, digest_size=16).hexdigest()
+        return bool(await self._ask("SET", name, "", "NX", "EX", _AUDITED_S))
 
     async def _ask(self, *words: Any) -> Any:
         async with translated():

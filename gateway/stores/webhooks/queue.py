@@ -5,7 +5,8 @@ step is one script in one slot of a cluster:
 
 gw:{hooks:N}:watches:INTEGRATION   hash: watch -> its record
 gw:{hooks:N}:event:ID              hash: integration, type, body, at, size, left (deliveries)
-gw:{hooks:N}:seen:ID               exists while an event of this id is not accepted again
+gw:{hooks:N}:seen                  sorted set of the newest events, by when they were accepted
+gw:{hooks:N}:pending               hash: integration -> bytes of its events with deliveries left
 gw:{hooks:N}:deliveries:EVENT      set of its deliveries
 gw:{hooks:N}:events:INTEGRATION    sorted set of its events, by when they were accepted
 gw:{hooks:N}:delivery:ID           hash: state, reason, attempts, at, ended, log, token (leased),
@@ -69,7 +70,8 @@ __all__ = [
     "tag_of",
 ]
 
-#: An id is not accepted again for so long: a provider's resend is the same event.
+#: An id is not accepted again for so long: a provider's resend is the same event. `accept.lua`
+#: knows the newest half a million.
 SEEN_S: Final = 7 * 86_400
 #: How long a delivery that is over can be looked at and sent again.
 KEPT_S: Final = 86_400
@@ -116,6 +118,7 @@ class DeliveryQueue:
     budget:  the most bytes of the shard's events
     cap:     the most deliveries of a watch in flight
     keep_s:  how long an event of which nothing waits is kept, if there is room
+    share:   the most bytes of one integration's events with deliveries left; None: the budget
     """
 
     def __init__(
@@ -125,6 +128,7 @@ class DeliveryQueue:
         budget: Callable[[], int],
         cap: Callable[[], int] = lambda: CAP,
         keep_s: Callable[[], float] = lambda: KEPT_S,
+        share: Callable[[], int] | None = None,
     ) -> None:
         self._execute = execute
         self._tag = tag_of(shard)
@@ -132,6 +136,7 @@ class DeliveryQueue:
         self._budget = budget
         self._cap = cap
         self._keep_s = keep_s
+        self._share = budget if share is None else share
 
     async def accept(self, integration: str, event: str, event_type: str, body: bytes) -> int:
         """Keep an event and queue its deliveries; how many. 0 also for one that is known.
@@ -141,7 +146,7 @@ class DeliveryQueue:
         names = (f"{self._tag}watches:{integration}", f"{self._tag}event:{event}")
         arguments = (
             *(integration, event, event_type, body),
-            *(self._budget(), self._cap(), SEEN_S, self._keep_s()),
+            *(self._budget(), self._cap(), SEEN_S, self._keep_s(), self._share()),
         )
         result, deliveries = await self._run(_ACCEPT, names, arguments)
         if result == b"full":

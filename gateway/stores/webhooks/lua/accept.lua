@@ -2,7 +2,8 @@
 --
 -- KEYS: watches of its integration, the event
 -- ARGV: integration, event, type, body, the budget in bytes, the cap of a watch, the seconds for
---       which an id is remembered, those for which what is over is kept
+--       which an id is remembered, those for which what is over is kept, the most bytes of the
+--       integration's events of which any delivery waits
 -- Returns {'new', deliveries}, {'same', 0} for an id that was accepted before, or {'full', 0}.
 
 local integration, event, kind, body = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -10,8 +11,13 @@ local budget, cap = tonumber(ARGV[5]), tonumber(ARGV[6])
 -- Of its record, beside the body and the deliveries.
 local OVERHEAD = 1400
 
-local seen = shard .. 'seen:' .. event
-if redis.call('EXISTS', seen) == 1 then return {'same', 0} end
+-- Some 3.5 MB of each shard, beside the budget.
+local MOST_SEEN = 32768
+
+local seen = shard .. 'seen'
+local forgotten = now - tonumber(ARGV[7]) * 1000000
+if (tonumber(redis.call('ZSCORE', seen, event)) or 0) > forgotten
+  or redis.call('EXISTS', KEYS[2]) == 1 then return {'same', 0} end
 
 local watches = {}
 local found = redis.call('HGETALL', KEYS[1])
@@ -34,14 +40,20 @@ if bytes + size > budget then
   end
 end
 if bytes + size > budget then return {'full', 0} end
+local weight = #body + OVERHEAD
+local waiting = tonumber(redis.call('HGET', shard .. 'pending', integration)) or 0
+if #watches > 0 and waiting + weight > tonumber(ARGV[9]) then return {'full', 0} end
 redis.call('INCRBY', shard .. 'bytes', size)
 
 local at = text(now)
-redis.call('SET', seen, '', 'EX', ARGV[7])
+redis.call('ZADD', seen, at, event)
+redis.call('ZREMRANGEBYSCORE', seen, '-inf', text(forgotten))
+redis.call('ZREMRANGEBYRANK', seen, 0, -1 - MOST_SEEN)
 redis.call('HSET', KEYS[2], 'integration', integration, 'type', kind, 'body', body, 'at', at,
-  'size', size, 'left', #watches)
+  'size', size, 'weight', weight, 'left', 0)
 redis.call('ZADD', shard .. 'events:' .. integration, at, event)
 if #watches == 0 then redis.call('ZADD', shard .. 'finished', at, event) end
+add_left(event, #watches)
 for _, watch in ipairs(watches) do
   local id = event .. ':' .. watch .. ':0'
   redis.call('HSET', shard .. 'delivery:' .. id, 'state', 'queued', 'attempts', 0, 'at', at)

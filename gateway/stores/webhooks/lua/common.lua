@@ -83,10 +83,29 @@ local function set_turn(watch, cap)
   redis.call('ZADD', into, text(at), watch)
 end
 
+-- Counts the bytes of an integration's events of which any delivery waits. One of them must not take
+-- the room of all: a watch may be paused, or fail for days.
+local function add_pending(event, sign)
+  local its = redis.call('HMGET', shard .. 'event:' .. event, 'integration', 'weight')
+  if not its[1] then return end
+  local pending = shard .. 'pending'
+  if redis.call('HINCRBY', pending, its[1], sign * (tonumber(its[2]) or 0)) <= 0 then
+    redis.call('HDEL', pending, its[1])
+  end
+end
+
+-- An event has more deliveries that are not over.
+local function add_left(event, by)
+  if by > 0 and redis.call('HINCRBY', shard .. 'event:' .. event, 'left', by) == by then
+    add_pending(event, 1)
+  end
+end
+
 -- One delivery of an event is over. Events without any left may be dropped when room is needed.
 local function settle(event)
-  if redis.call('HINCRBY', shard .. 'event:' .. event, 'left', -1) <= 0 then
+  if redis.call('HINCRBY', shard .. 'event:' .. event, 'left', -1) == 0 then
     redis.call('ZADD', shard .. 'finished', text(now), event)
+    add_pending(event, -1)
   end
 end
 
@@ -147,7 +166,7 @@ local function deliver_again(integration, event, watch, at, is_replay)
   redis.call('SADD', shard .. 'deliveries:' .. event, id)
   redis.call('ZADD', shard .. 'recent:' .. watch, text(at), id)
   enqueue(id, watch, at, is_replay)
-  redis.call('HINCRBY', name, 'left', 1)
+  add_left(event, 1)
   grow(event, EACH)
   redis.call('ZREM', shard .. 'finished', event)
   return id

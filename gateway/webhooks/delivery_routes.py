@@ -1,0 +1,92 @@
+"""The API of events and deliveries: what became of them, and once more."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from aiohttp import web
+
+from gateway.manage.deliveries import (
+    delivery_as_json,
+    event_as_json,
+    event_view_as_json,
+    replayed_as_json,
+)
+from gateway.manage.reading import Reader, read_fields, read_moment_us
+from gateway.webhooks.answers import page_of, shown
+from gateway.webhooks.requests import DELIVERIES, PAGE, Call
+from gateway.webhooks.routes import INTEGRATIONS, WATCH, Faces, Route
+
+_EVENTS: Final = INTEGRATIONS + "/{integration}/events"
+_DELIVERIES: Final = WATCH + "/deliveries"
+_DELIVERY: Final = _DELIVERIES + "/{delivery}"
+
+
+async def _events(faces: Faces, call: Call) -> web.Response:
+    found = await faces.deliveries.events(
+        call.account, call.path["integration"], call.limit + 1, call.before_us
+    )
+    return page_of(found, call.limit, lambda each: each.at_us, event_as_json, may_be_short=True)
+
+
+async def _event(faces: Faces, call: Call) -> web.Response:
+    its, event = call.path["integration"], call.path["event"]
+    return shown(event_view_as_json(await faces.deliveries.event(call.account, its, event)))
+
+
+async def _list(faces: Faces, call: Call) -> web.Response:
+    states = call.query.get("state", ())
+    found = await faces.deliveries.of_watch(
+        call.account, *_watch(call), states, call.limit + 1, call.before_us
+    )
+    return page_of(found, call.limit, lambda each: each.at_us, delivery_as_json)
+
+
+async def _show(faces: Faces, call: Call) -> web.Response:
+    delivery = call.path["delivery"]
+    found = await faces.deliveries.delivery(call.account, *_watch(call), delivery)
+    return shown(delivery_as_json(found))
+
+
+async def _dead(faces: Faces, call: Call) -> web.Response:
+    found = await faces.deliveries.dead(
+        call.account, call.path["integration"], call.limit + 1, call.before_us
+    )
+    return page_of(found, call.limit, lambda each: each.ended_us, delivery_as_json)
+
+
+async def _resend(faces: Faces, call: Call) -> web.Response:
+    integration, watch = _watch(call)
+    known = await faces.deliveries.delivery(call.account, integration, watch, call.path["delivery"])
+    made = await faces.deliveries.resend(call.actor, call.account, integration, watch, known.event)
+    location = _DELIVERY.format(integration=integration, watch=watch, delivery=made)
+    return shown({"id": made, "event": known.event, "watch": watch}, 202, {"Location": location})
+
+
+async def _replay(faces: Faces, call: Call) -> web.Response:
+    given = read_fields(call.body, _TIMES, "from", "to")
+    made = await faces.deliveries.replay(
+        call.actor, call.account, *_watch(call), given["from"], given["to"]
+    )
+    return shown(replayed_as_json(made), 202)
+
+
+def _watch(call: Call) -> tuple[str, str]:
+    return call.path["integration"], call.path["watch"]
+
+
+_TIMES: Final[Mapping[str, Reader]] = {
+    "from": lambda value: read_moment_us("from", value),
+    "to": lambda value: read_moment_us("to", value),
+}
+
+ROUTES: Final = (
+    Route("GET", _EVENTS, _events, query=PAGE),
+    Route("GET", _EVENTS + "/{event}", _event),
+    Route("GET", _DELIVERIES, _list, query=DELIVERIES),
+    Route("GET", _DELIVERY, _show),
+    Route("POST", _DELIVERY + "/resend", _resend),
+    Route("POST", WATCH + "/replay", _replay, has_body=True),
+    Route("GET", INTEGRATIONS + "/{integration}/dead-letters", _dead, query=PAGE),
+)

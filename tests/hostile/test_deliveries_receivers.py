@@ -1,0 +1,145 @@
+"""Receivers that are slow, hostile or gone, beside one that is well; and those that judge."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+import stripe
+from standardwebhooks.webhooks import Webhook, WebhookVerificationError
+
+from tests.kit.certificates import Certificate
+from tests.kit.eventually import eventually
+from tests.kit.gateway import ServedGateway
+from tests.kit.hook_site import Site, open_site
+from tests.kit.hooks import LEASE_ENDS_S, deliveries_of, watch_of
+from tests.kit.redis_server import RedisServer
+from tests.kit.upstream import Exchange, reply
+
+pytestmark = pytest.mark.asyncio(loop_scope="session")
+
+WELL = "/well"
+_HUGE = 10 * 1024**3
+_METADATA = "http://169.254.169.254/latest/meta-data/"
+PATHS = (WELL, "/drips", "/huge", "/redirects", "/here", "/resets", "/gone", "/flaky")
+
+
+@pytest_asyncio.fixture(loop_scope="session")
+async def site(
+    tmp_path: Path, redis_server: RedisServer, certificate: Certificate
+) -> AsyncIterator[Site]:
+    async with open_site(tmp_path, redis_server.url, certificate, PATHS) as made:
+        yield made
+
+
+class Huge:
+    """Answers with 10 GB. written: the most that the other end took of one answer"""
+
+    def __init__(self) -> None:
+        self.written = 0
+
+    async def __call__(self, exchange: Exchange) -> None:
+        await exchange.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % _HUGE)
+        for sent in range(0, _HUGE, 65536):
+            self.written = max(self.written, sent)
+            await exchange.write(bytes(65536))
+
+
+class Drip:
+    """Answers with a head at once, then with a byte again and again. over: it stops"""
+
+    def __init__(self) -> None:
+        self.over = asyncio.Event()
+
+    async def __call__(self, exchange: Exchange) -> None:
+        await exchange.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100000\r\n\r\n")
+        while not self.over.is_set():
+            await exchange.write(b".")
+            await asyncio.sleep(0.1)
+        exchange.abort()
+
+
+async def reset(exchange: Exchange) -> None:
+    exchange.reset()
+
+
+async def test_receivers_of_all_kinds(site: Site) -> None:
+    """The one that is well gets everything, once; of each other one is known what is wrong."""
+    huge, drip, answers = Huge(), Drip(), site.receiver.answers
+    answers["/drips"], answers["/huge"], answers["/resets"] = drip, huge, reset
+    answers["/redirects"] = reply(302, headers=[("Location", _METADATA)])
+    answers["/here"] = reply(307, headers=[("Location", site.receiver.at("/trap"))])
+    answers["/gone"], answers["/flaky"] = reply(410), reply(503)
+    gateway = await site.gateway()
+    await site.provider.send_accepted(gateway, 20)
+
+    # Its next attempts come after a few seconds: until then it has to work again.
+    await becomes(gateway, site, "/flaky", "failing")
+    answers["/flaky"] = reply(200)
+    await becomes(gateway, site, "/gone", "disabled")
+    assert (await watch_of(gateway, site.account, "/gone"))["reason"] == "it answered 410 Gone"
+    await site.provider.send_accepted(gateway, 20)
+    await site.arrive(WELL)
+    await becomes(gateway, site, "/flaky", "active")
+    await site.arrive("/flaky")
+
+    for path, status, words in (
+        ("/drips", 0, "no complete answer within 15 s"),
+        ("/huge", 200, None),
+        ("/redirects", 302, ""),
+        ("/here", 307, ""),
+        ("/resets", 0, "the connection was closed before an answer"),
+        ("/gone", 410, ""),
+    ):
+        await attempted(site, path, status, words)
+    drip.over.set()
+    for path in (WELL, "/huge"):
+        assert set(site.times_at(path).values()) == {1}, path
+    # In flight when it was disabled; what came later is not sent to it.
+    assert len(site.times_at("/gone")) <= 8
+    assert site.times_at("/trap") == {}
+    assert huge.written < _HUGE / 100
+    print(f"of 10 GB were taken at most {huge.written / 1e6:.1f} MB of an answer")
+
+
+async def test_judges(site: Site) -> None:
+    """Libraries of others verify what is sent, as it arrives, and nothing that was changed."""
+    gateway = await site.gateway()
+    await site.provider.send_accepted(gateway, 3)
+    await site.all_arrive()
+    for sent in site.receiver.requests:
+        headers = {name.lower(): value for name, value in sent.headers}
+        secret = site.account.secret(sent.target)
+        header = f"t={headers['x-service-timestamp']},{headers['x-service-signature']}"
+        signature = stripe.WebhookSignature
+        assert Webhook(secret).verify(sent.body, headers)["type"] == "build.finished"
+        assert signature.verify_header(sent.body.decode(), header, secret, tolerance=300)
+        changed = sent.body.replace(b"build.finished", b"build.finishe_")
+        with pytest.raises(WebhookVerificationError):
+            Webhook(secret).verify(changed, headers)
+        with pytest.raises(stripe.SignatureVerificationError):
+            signature.verify_header(changed.decode(), header, secret, tolerance=300)
+
+
+async def becomes(gateway: ServedGateway, site: Site, path: str, status: str) -> None:
+    async def has() -> bool:
+        return bool((await watch_of(gateway, site.account, path))["status"] == status)
+
+    await eventually(has, f"the watch of {path} is {status}", LEASE_ENDS_S)
+
+
+async def attempted(site: Site, path: str, status: int, words: str | None) -> None:
+    """Wait for an attempt; all attempts at this endpoint have ended so. words: None: any"""
+    found: list[tuple[int, str]] = []
+
+    async def has() -> bool:
+        made = await deliveries_of(site.store, site.account, path)
+        found[:] = [(each.status, each.found[:80]) for one in made for each in one.attempts]
+        return found != []
+
+    await eventually(has, f"an attempt at {path}", LEASE_ENDS_S)
+    for its_status, its_words in found:
+        assert (its_status, its_words if words is not None else None) == (status, words), path
