@@ -23,9 +23,9 @@ PAGES = [
     "/console/keys",
     "/console/keys/new",
     "/console/accounts",
+    "/console/policies",
     "/console/integrations",
     "/console/integrations/new",
-    "/console/audit",
     "/console/audit",
 ]
 
