@@ -15,7 +15,7 @@ from gateway.webhooks import application
 from gateway.webhooks.answers import refused
 from tests.kit.courier_api import CAPTURE, TOKEN, WATCHES, Scene
 from tests.kit.eventually import eventually
-from tests.kit.wire import Wire
+from tests.kit.wire import Wire, build_request
 
 
 @pytest.fixture
@@ -113,3 +113,20 @@ async def test_its_end(store_client: Any, monkeypatch: pytest.MonkeyPatch) -> No
         await began.wait()
         asyncio.get_running_loop().call_soon(release.set)
     assert (await asked).json() == {"items": [], "next": None}
+
+
+async def test_a_webhook_that_breaks_off(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is counted as refused, and is no error of the program."""
+    served, captures_to = asyncio.Event(), scene.store.captures_to
+
+    async def note(capture: str) -> Any:
+        served.set()
+        return await captures_to(capture)
+
+    monkeypatch.setattr(scene.store, "captures_to", note)
+    fields = [("X-Gateway-Courier", TOKEN), ("Content-Length", "100")]
+    async with await Wire.connect(scene.port) as wire:
+        await wire.send(build_request("POST", f"/hooks/{CAPTURE}", fields) + b"{")
+        await served.wait()
+    results = scene.capture.results
+    await eventually(lambda: results == {("github", "body_broken"): 1}, "it was refused")
