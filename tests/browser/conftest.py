@@ -13,6 +13,7 @@ from playwright.async_api import Browser, expect
 from gateway.domain.keys import KeyRecord
 from tests.kit.browser import open_chromium
 from tests.kit.console import Console, fill
+from tests.kit.console_webhooks import Hooks, fill_webhooks
 from tests.kit.gateway import ServedGateway
 from tests.kit.policies import write_policies
 from tests.kit.redis_server import RedisServer
@@ -30,17 +31,22 @@ async def chromium() -> AsyncIterator[Browser]:
 
 @dataclass
 class Filled:
-    """A console after a month of use. keys: by name"""
+    """A console after a month of use. keys: by name; hooks: what it has of webhooks"""
 
     console: Console
     keys: dict[str, KeyRecord]
+    hooks: Hooks
 
 
 @pytest_asyncio.fixture(loop_scope="session", scope="session")
 async def filled() -> AsyncIterator[Filled]:
     """For tests that only read."""
-    async with Console() as console:
-        yield Filled(console, await fill(console))
+    store = RedisServer().start()
+    try:
+        async with Console(webhooks_at=store.url) as console:
+            yield Filled(console, await fill(console), await fill_webhooks(console))
+    finally:
+        store.stop()
 
 
 @dataclass

@@ -8,6 +8,7 @@ import pytest
 from axe_playwright_python.async_playwright import Axe
 from playwright.async_api import Browser, Page
 
+from gateway.admin.console.webhook_parts import address_of
 from tests.browser.conftest import Filled
 from tests.kit.browser import needs_chromium, open_page, sign_in
 from tests.kit.console import TOKEN
@@ -34,6 +35,23 @@ PAGES = {
     "/console/policies/{policy}": "",
     "/console/mcp": "",
     "/console/mcp?window=1h": "",
+    "/console/integrations": "",
+    "/console/integrations?text=nothing": "",
+    "/console/integrations/new": "",
+    "{its}": "",
+    "{its}/address": "",
+    "{its}/secret": "",
+    "{its}/remove": "",
+    "{its}/watches/new": "",
+    "{its}/events/{event}": "",
+    "{good}": "",
+    "{failing}": "",
+    "{failing}?state=waiting": "",
+    "{disabled}": "",
+    "{good}/edit": "",
+    "{good}/rotate": "",
+    "{failing}/remove": "",
+    "{delivery}": "",
     "/console/warnings": "",
     "/console/audit": "",
     "/console/audit?verify=now": "",
@@ -42,9 +60,16 @@ PAGES = {
 
 
 def address(filled: Filled, path: str, name: str) -> str:
-    """The path of a page, about the key with this name, or the loaded policy."""
-    key_id = filled.keys[name].id if name else ""
-    return path.format(key_id, policy=filled.console.loaded.policy.hash)
+    """The path of a page, about the key with this name, the loaded policy, or webhooks."""
+    key_id, hooks = filled.keys[name].id if name else "", filled.hooks
+    return path.format(
+        key_id,
+        policy=filled.console.loaded.policy.hash,
+        its=address_of(hooks.its.id),
+        event=hooks.events[-1],
+        delivery=hooks.delivery("disabled", -1),
+        **{each: hooks.watch(each) for each in hooks.watches},
+    )
 
 
 #: The rules that depend on how a page is drawn: on its colours and width.
@@ -119,6 +144,34 @@ async def test_answers_to_forms_are_sound(chromium: Browser, filled: Filled) -> 
         await page.get_by_label("Path").fill("/api/search/x")
         await page.get_by_role("button", name="Explain").click()
         await page.get_by_role("heading", name="Refused").wait_for()
+        await check(page)
+        assert messages == []
+
+
+async def test_answers_to_forms_of_webhooks_are_sound(chromium: Browser, filled: Filled) -> None:
+    """Faults at their fields; a new secret, the dialog on leaving it."""
+    async with open_page(chromium, filled.console.url) as (page, messages):
+        await sign_in(page, TOKEN)
+        await page.goto("/console/integrations/new")
+        await page.get_by_label("Kind").select_option("github")
+        await page.get_by_label("Account", exact=True).fill("acme")
+        await page.get_by_label("Name").fill("Shown once")
+        await page.get_by_label("Use the one that I type").check()
+        await page.get_by_role("button", name="Create the integration").click()
+        await page.get_by_role("alert").wait_for()
+        await check(page)
+        await page.get_by_label("Make one").check()
+        await page.get_by_role("button", name="Create the integration").click()
+        await page.get_by_role("heading", name="Integration created").wait_for()
+        await check(page)
+        await page.get_by_role("link", name="Done").click()
+        await page.get_by_role("dialog").get_by_role("link").click()
+        await page.get_by_role("heading", name="Dead letters").wait_for()
+        await page.goto(filled.hooks.watch("good"))
+        await page.get_by_label("From").fill("yesterday")
+        await page.get_by_label("To, not included").fill("2026-01-01")
+        await page.get_by_role("button", name="Replay").click()
+        await page.get_by_role("alert").wait_for()
         await check(page)
         assert messages == []
 

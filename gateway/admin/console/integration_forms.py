@@ -73,10 +73,10 @@ async def set_secret(request: web.Request) -> web.StreamResponse:
 
 def _secrets(fields: Mapping[str, str]) -> dict[str, object]:
     """The field of `manage.integrations`: none, for one that is made."""
-    given = [fields[name] for name in ("secrets", "before") if fields.get(name)]
-    if not given and fields.get("source") != "given":
+    secret, before = fields.get("secrets", ""), fields.get("before", "")
+    if not secret and not before and fields.get("source") != "given":
         return {}
-    return {"secrets": given or [""]}
+    return {"secrets": [secret, before] if before else [secret]}
 
 
 def _shown_again(fields: Mapping[str, str]) -> dict[str, str]:

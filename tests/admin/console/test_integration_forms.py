@@ -85,7 +85,7 @@ async def test_an_account_is_filled_in(olga: Browser) -> None:
 
 
 async def test_secrets_are_replaced(hooked: Console, olga: Browser) -> None:
-    """By one that is made; by one that is typed, with the one before; else the faults are shown."""
+    """By one that is made; by one that is typed, also with the one before, but not by that alone."""
     its = await integration(hooked)
     path = f"/console/integrations/{its.id}/secret"
     assert (await olga.get(path)).status == 200
@@ -97,5 +97,8 @@ async def test_secrets_are_replaced(hooked: Console, olga: Browser) -> None:
     answer = await olga.post(path, {"source": "given", "secrets": f"{SECRET} x"})
     assert answer.status == 422
     assert SECRET not in answer.text
+    for source in ("given", "made"):
+        answer = await olga.post(path, {"source": source, "before": made})
+        assert answer.status == 422
     assert await stored(hooked) == (SECRET, made)
     assert SECRET not in (await olga.get("/console/audit")).text
