@@ -11,8 +11,6 @@ from typing import Any
 
 import pytest
 
-from gateway.webhooks import application
-from gateway.webhooks.answers import refused
 from tests.kit.courier_api import CAPTURE, TOKEN, WATCHES, Scene
 from tests.kit.eventually import eventually
 from tests.kit.wire import Wire, build_request
@@ -50,37 +48,6 @@ async def test_what_cannot_be_read(
     assert b"quoted" not in answer
     assert "quoted" not in caplog.text
     assert not any(record.exc_info for record in caplog.records)
-
-
-async def test_a_client_that_goes_within_its_body(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is no error of the courier, and not in the log."""
-    answers = []
-
-    def note(*given: Any) -> Any:
-        answers.append(refused(*given))
-        return answers[-1]
-
-    monkeypatch.setattr(application, "refused", note)
-    looked_up = asyncio.Event()
-    find = scene.store.captures_to
-
-    async def looks_up(capture: str) -> Any:
-        looked_up.set()
-        return await find(capture)
-
-    scene.store.captures_to = looks_up  # type: ignore[method-assign]
-    head = (
-        f"POST /hooks/{CAPTURE} HTTP/1.1\r\nHost: a\r\nX-Gateway-Courier: {TOKEN}\r\n"
-        "Content-Length: 9\r\n\r\n1"
-    )
-    async with await Wire.connect(scene.port) as wire:
-        await wire.send(head.encode())
-        await looked_up.wait()
-    await eventually(lambda: len(answers) == 1, "the request is over")
-    assert answers[0].status == 400
-    assert caplog.records == []
 
 
 async def test_compressed_webhooks(scene: Scene) -> None:

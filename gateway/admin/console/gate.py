@@ -25,7 +25,7 @@ from gateway.admin.refusals import NO_STORE
 from gateway.admin.request_id import request_id_of
 from gateway.domain.ports import CorruptRecord, StoreDown
 from gateway.manage.management import Management
-from gateway.manage.problems import Changed, Conflict, Invalid, NotThere, Problem
+from gateway.manage.problems import Changed, Conflict, Full, Invalid, NotThere, Problem
 from gateway.manage.refusals import Refused
 
 _log = logging.getLogger(__name__)
@@ -47,6 +47,7 @@ _STATUS: Final[Mapping[type[Problem], int]] = {
     NotThere: 404,
     Conflict: 409,
     Changed: 412,
+    Full: 503,
 }
 _STORE_DOWN: Final = "The store cannot be reached. Nothing was changed; try again shortly."
 _TITLES: Final = {

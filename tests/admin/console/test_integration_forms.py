@@ -85,7 +85,7 @@ async def test_an_account_is_filled_in(olga: Browser) -> None:
 
 
 async def test_secrets_are_replaced(hooked: Console, olga: Browser) -> None:
-    """By one that is made; by one that is typed, also with the one before, not by that alone."""
+    """By one that is made, or typed; by the one before only beside one that is typed."""
     its = await integration(hooked)
     path = f"/console/integrations/{its.id}/secret"
     assert (await olga.get(path)).status == 200
