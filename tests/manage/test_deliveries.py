@@ -13,6 +13,7 @@ from gateway.manage.audit_log import Actor
 from gateway.manage.deliveries import (
     Deliveries,
     delivery_as_json,
+    delivery_states,
     event_as_json,
     event_view_as_json,
 )
@@ -90,6 +91,8 @@ async def test_what_became_of_an_event(bench: Bench) -> None:
         assert await bench.deliveries.of_watch(account, "int_1", "wat_1", ["queued"]) == []
         assert await bench.deliveries.dead(account, "int_1") == [delivery]
         assert await bench.deliveries.delivery(account, "int_1", "wat_1", delivery.id) == delivery
+        assert await bench.deliveries.event_views(account, "int_1") == [view]
+    assert delivery_states(view.deliveries) == [("dead", 1)]
     shown = event_view_as_json(view)
     assert shown["event"] == {"id": "evt"}
     assert (shown["type"], shown["open_deliveries"]) == ("a.b", 0)

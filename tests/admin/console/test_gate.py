@@ -14,6 +14,7 @@ from gateway.admin.sessions import IDLE_S
 from gateway.domain.cookies import SESSION as COOKIE
 from gateway.domain.policy import AdminProxy
 from gateway.domain.ports import CorruptRecord, StoreDown
+from gateway.manage.problems import Changed, Conflict, Fault, Full, Invalid, NotThere, Problem
 from gateway.stores.keys.memory import MemoryKeyStore
 from tests.kit.console import TOKEN, Browser, Console
 
@@ -22,7 +23,9 @@ PAGES = [
     "/console/keys",
     "/console/keys/new",
     "/console/accounts",
-    "/console/policies",
+    "/console/integrations",
+    "/console/integrations/new",
+    "/console/audit",
     "/console/audit",
 ]
 
@@ -280,6 +283,26 @@ async def test_an_outage_of_the_store_is_reported() -> None:
     assert answer.status == 503
     assert "cannot be reached" in answer.text
     assert "redis.internal" not in answer.text
+
+
+@pytest.mark.parametrize(
+    ("problem", "status"),
+    [
+        (Invalid(Fault("name", "nothing", "a name")), 422),
+        (NotThere("it is not there"), 404),
+        (Conflict("it is so"), 409),
+        (Changed("it was changed"), 412),
+        (Full("it is full"), 503),
+    ],
+)
+async def test_every_problem_has_its_page(problem: Problem, status: int) -> None:
+    """With its text, also where a page does not show it beside a field."""
+    keys = Failing()
+    keys.failure = problem
+    async with Console(keys=keys) as console:
+        answer = await (await console.signed_in()).get("/console/keys")
+    assert answer.status == status
+    assert str(problem)[1:] in answer.text
 
 
 async def test_a_record_that_cannot_be_read_is_named() -> None:
