@@ -212,7 +212,7 @@ def remove(
 @click.option("--type", "event_type", required=True, help="Such as deployment.finished.")
 @click.option(
     "--content",
-    type=click.File("rb"),
+    type=click.File("rb", lazy=True),
     required=True,
     metavar="FILE",
     help="A JSON object: what the event is about; - reads it from stdin.",

@@ -19,7 +19,7 @@ from gateway import errors
 from gateway.domain.ports import StoreDown
 from gateway.domain.webhooks.settings import WebhookSettings
 from gateway.manage.deliveries import Deliveries
-from gateway.manage.refusals import UNREADABLE, told, told_of
+from gateway.manage.refusals import told, told_of
 from gateway.manage.watches import Watches
 from gateway.observe.log_throttle import LogThrottle
 from gateway.webhooks.answers import refused
@@ -126,9 +126,6 @@ def _guard(token: str) -> Callable[..., Awaitable[web.StreamResponse]]:
             return refused(told(errors.NOT_FOUND), request_id)
         except web.HTTPException:
             raise
-        except ConnectionError:
-            # The client has gone within its body: nobody waits for an answer.
-            return refused(told(UNREADABLE), request_id)
         except Exception as error:
             return _failed(error, request, request_id)
 

@@ -145,13 +145,14 @@ class Sender:
             trace_request_ctx=use,
         ) as response:
             found = bytearray()
-            while len(found) < MOST_READ:
-                part = await response.content.read(MOST_READ - len(found))
-                if not part:
-                    break
-                found += part
-            else:
-                response.close()  # What follows is not read.
+            try:
+                while len(found) < MOST_READ:
+                    part = await response.content.read(MOST_READ - len(found))
+                    if not part:
+                        break
+                    found += part
+            finally:
+                _abort(response)
             return (
                 response.status,
                 printable(found.decode("utf-8", "replace"))[:MOST_KEPT],
@@ -165,6 +166,15 @@ class Sender:
         if not self._destinations().admit(ip_address(host)):
             raise _Refused
         return socket.socket(family, kind, protocol)
+
+
+def _abort(response: aiohttp.ClientResponse) -> None:
+    """End the connection, unless the whole answer was read.
+
+    Closing it would wait for the other end's farewell by TLS, and read all that comes before.
+    """
+    if response.connection is not None and response.connection.transport is not None:
+        response.connection.transport.abort()
 
 
 async def _note_reuse(_session: object, context: SimpleNamespace, _: object) -> None:

@@ -11,11 +11,9 @@ from typing import Any
 
 import pytest
 
-from gateway.webhooks import application
-from gateway.webhooks.answers import refused
 from tests.kit.courier_api import CAPTURE, TOKEN, WATCHES, Scene
 from tests.kit.eventually import eventually
-from tests.kit.wire import Wire
+from tests.kit.wire import Wire, build_request
 
 
 @pytest.fixture
@@ -52,37 +50,6 @@ async def test_what_cannot_be_read(
     assert not any(record.exc_info for record in caplog.records)
 
 
-async def test_a_client_that_goes_within_its_body(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    """It is no error of the courier, and not in the log."""
-    answers = []
-
-    def note(*given: Any) -> Any:
-        answers.append(refused(*given))
-        return answers[-1]
-
-    monkeypatch.setattr(application, "refused", note)
-    looked_up = asyncio.Event()
-    find = scene.store.captures_to
-
-    async def looks_up(capture: str) -> Any:
-        looked_up.set()
-        return await find(capture)
-
-    scene.store.captures_to = looks_up  # type: ignore[method-assign]
-    head = (
-        f"POST /hooks/{CAPTURE} HTTP/1.1\r\nHost: a\r\nX-Gateway-Courier: {TOKEN}\r\n"
-        "Content-Length: 9\r\n\r\n1"
-    )
-    async with await Wire.connect(scene.port) as wire:
-        await wire.send(head.encode())
-        await looked_up.wait()
-    await eventually(lambda: len(answers) == 1, "the request is over")
-    assert answers[0].status == 400
-    assert caplog.records == []
-
-
 async def test_compressed_webhooks(scene: Scene) -> None:
     """A provider signs the bytes that it sends: they are verified as they are."""
     body = gzip.compress(b'{"action": "opened", "pull_request": {}}')
@@ -113,3 +80,20 @@ async def test_its_end(store_client: Any, monkeypatch: pytest.MonkeyPatch) -> No
         await began.wait()
         asyncio.get_running_loop().call_soon(release.set)
     assert (await asked).json() == {"items": [], "next": None}
+
+
+async def test_a_webhook_that_breaks_off(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is counted as refused, and is no error of the program."""
+    served, captures_to = asyncio.Event(), scene.store.captures_to
+
+    async def note(capture: str) -> Any:
+        served.set()
+        return await captures_to(capture)
+
+    monkeypatch.setattr(scene.store, "captures_to", note)
+    fields = [("X-Gateway-Courier", TOKEN), ("Content-Length", "100")]
+    async with await Wire.connect(scene.port) as wire:
+        await wire.send(build_request("POST", f"/hooks/{CAPTURE}", fields) + b"{")
+        await served.wait()
+    results = scene.capture.results
+    await eventually(lambda: results == {("github", "body_broken"): 1}, "it was refused")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from ipaddress import ip_network
 from pathlib import Path
 
 import pytest
+import uvloop
 from aiohttp.abc import AbstractResolver, ResolveResult
 
 from gateway.domain.webhooks.destinations import Destinations
@@ -17,6 +19,8 @@ from gateway.webhooks.sender import MOST_KEPT, MOST_READ, REFUSED, Sender
 from tests.kit.certificates import make_certificate
 from tests.kit.listening import Served
 
+#: Far more than two kernels buffer.
+TOO_MUCH = 256 * 1024 * 1024
 LOOPBACK = Destinations(allowed=(ip_network("127.0.0.0/8"),))
 Serve = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
 
@@ -265,3 +269,36 @@ async def test_retry_after(value: bytes, least: float | None, most: float | None
     else:
         assert got is not None
         assert least <= got <= most
+
+
+def test_a_long_answer_over_tls(tmp_path: Path) -> None:
+    """The connection ends at once, without a farewell that the other end could ignore."""
+    files = make_certificate(tmp_path, ["127.0.0.1"])
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    served.load_cert_chain(files.certificate, files.key)
+    listening = socket.create_server(("127.0.0.1", 0))
+    port = listening.getsockname()[1]
+
+    def send_for_ever() -> int:
+        """Write, and never read what the other end says; how many bytes."""
+        written = 0
+        with listening, served.wrap_socket(listening.accept()[0], server_side=True) as peer:
+            peer.recv(65536)
+            peer.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 10000000000\r\n\r\n")
+            with suppress(OSError):
+                while written < TOO_MUCH:
+                    peer.sendall(bytes(65536))
+                    written += 65536
+        return written
+
+    async def send() -> int:
+        trust = ssl.create_default_context(cafile=files.ca)
+        sending = asyncio.ensure_future(asyncio.to_thread(send_for_ever))
+        async with Sender(lambda: LOOPBACK, tls=trust) as made:
+            answer = await made.send(f"https://127.0.0.1:{port}/", b"{}", {})
+            assert answer.status == 200
+            return await sending
+
+    # The loop of couriers, which reads what comes before the farewell.
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        assert runner.run(send()) < TOO_MUCH
