@@ -65,7 +65,7 @@ async def test_one_of_two_couriers_is_killed(site: Site) -> None:
 
 
 async def test_a_gateway_stops(site: Site) -> None:
-    """What is in flight is finished, and the next one delivers the rest: nothing comes twice."""
+    """What is in flight is finished, and the next one delivers the rest; nothing comes twice."""
     gateway = await site.gateway()
     await site.in_flight(gateway, 40)
     gateway.signal(signal.SIGTERM)

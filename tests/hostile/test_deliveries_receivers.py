@@ -43,9 +43,13 @@ class Huge:
 
     async def __call__(self, exchange: Exchange) -> None:
         await exchange.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % _HUGE)
-        for sent in range(0, _HUGE, 65536):
-            self.written = max(self.written, sent)
+        written = 0
+        while written < _HUGE:
             await exchange.write(bytes(65536))
+            # Writing to a connection that was reset never waits; only then it is known to be lost.
+            await asyncio.sleep(0)
+            written += 65536
+            self.written = max(self.written, written)
 
 
 class Drip:
