@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
+import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -11,16 +13,29 @@ import pytest_asyncio
 import stripe
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
+from gateway.domain.webhooks.schedule import FAILURES
+from gateway.webhooks.sender import REFUSED
 from tests.kit.certificates import Certificate
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway
 from tests.kit.hook_site import Site, open_site
-from tests.kit.hooks import LEASE_ENDS_S, deliveries_of, watch_of
+from tests.kit.hooks import LEASE_ENDS_S, Provider, add_account, deliveries_of, watch_of
 from tests.kit.redis_server import RedisServer
 from tests.kit.upstream import Exchange, reply
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
+#: A folder or file in place of another one, for one process and those that it starts.
+_OWN_MOUNTS = (
+    shutil.which("unshare") is not None
+    and subprocess.run(
+        ["unshare", "--map-root-user", "--mount", "mount", "--bind", "/etc/hosts", "/etc/hosts"],
+        capture_output=True,
+        check=False,
+    ).returncode
+    == 0
+)
+_MOUNT = 'mount --bind "$0" /etc/hosts && exec "$@"'
 WELL = "/well"
 _HUGE = 10 * 1024**3
 _METADATA = "http://169.254.169.254/latest/meta-data/"
@@ -43,9 +58,13 @@ class Huge:
 
     async def __call__(self, exchange: Exchange) -> None:
         await exchange.write(b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n" % _HUGE)
-        for sent in range(0, _HUGE, 65536):
-            self.written = max(self.written, sent)
+        written = 0
+        while written < _HUGE:
             await exchange.write(bytes(65536))
+            # Writing to a connection that was reset never waits; only then it is known to be lost.
+            await asyncio.sleep(0)
+            written += 65536
+            self.written = max(self.written, written)
 
 
 class Drip:
@@ -62,23 +81,38 @@ class Drip:
         exchange.abort()
 
 
+class Flaky:
+    """Refuses the first ones, which open the breaker, and takes the others when it is well."""
+
+    def __init__(self) -> None:
+        self.is_well = asyncio.Event()
+        self._left = FAILURES
+
+    async def __call__(self, exchange: Exchange) -> None:
+        self._left -= 1
+        if self._left >= 0:
+            await reply(503)(exchange)
+        else:
+            await self.is_well.wait()
+            await reply(200)(exchange)
+
+
 async def reset(exchange: Exchange) -> None:
     exchange.reset()
 
 
 async def test_receivers_of_all_kinds(site: Site) -> None:
     """The one that is well gets everything, once; of each other one is known what is wrong."""
-    huge, drip, answers = Huge(), Drip(), site.receiver.answers
+    huge, drip, flaky, answers = Huge(), Drip(), Flaky(), site.receiver.answers
     answers["/drips"], answers["/huge"], answers["/resets"] = drip, huge, reset
     answers["/redirects"] = reply(302, headers=[("Location", _METADATA)])
     answers["/here"] = reply(307, headers=[("Location", site.receiver.at("/trap"))])
-    answers["/gone"], answers["/flaky"] = reply(410), reply(503)
+    answers["/gone"], answers["/flaky"] = reply(410), flaky
     gateway = await site.gateway()
     await site.provider.send_accepted(gateway, 20)
 
-    # Its next attempts come after a few seconds: until then it has to work again.
     await becomes(gateway, site, "/flaky", "failing")
-    answers["/flaky"] = reply(200)
+    flaky.is_well.set()
     await becomes(gateway, site, "/gone", "disabled")
     assert (await watch_of(gateway, site.account, "/gone"))["reason"] == "it answered 410 Gone"
     await site.provider.send_accepted(gateway, 20)
@@ -103,6 +137,35 @@ async def test_receivers_of_all_kinds(site: Site) -> None:
     assert site.times_at("/trap") == {}
     assert huge.written < _HUGE / 100
     print(f"of 10 GB were taken at most {huge.written / 1e6:.1f} MB of an answer")
+
+
+@pytest.mark.skipif(not _OWN_MOUNTS, reason="this user can have no hosts file of its own")
+async def test_a_name_that_changes_its_address(site: Site, tmp_path: Path) -> None:
+    """It is judged at each attempt: nothing is sent inside, until it is outside again."""
+    hosts = tmp_path / "hosts"
+    hosts.write_text("127.0.0.1 receiver.test\n")
+    # Each event has a connection of its own.
+    site.receiver.answers[WELL] = reply(200, headers=[("Connection", "close")])
+    url = site.receiver.at("/moves").replace("127.0.0.1", "receiver.test")
+    moves = await add_account(site.store, {"/moves": url}, number=2)
+    site.receiver.answers["/moves"] = site.receiver.answers[WELL]
+    provider = Provider(moves.integration)
+    mount = ("unshare", "--map-root-user", "--mount", "sh", "-c", _MOUNT, str(hosts))
+    gateway = await site.gateway(launcher=mount)
+    (first,) = await provider.send_accepted(gateway, 1)
+    await eventually(lambda: first in site.times_at("/moves"), "one arrives", LEASE_ENDS_S)
+    hosts.write_text("169.254.169.254 receiver.test\n")
+    (second,) = await provider.send_accepted(gateway, 1)
+
+    async def is_refused() -> bool:
+        made = await deliveries_of(site.store, moves, "/moves")
+        return REFUSED in {each.found for one in made for each in one.attempts}
+
+    await eventually(is_refused, "the other address is refused", LEASE_ENDS_S)
+    assert second not in site.times_at("/moves")
+    hosts.write_text("127.0.0.1 receiver.test\n")
+    (third,) = await provider.send_accepted(gateway, 1)
+    await eventually(lambda: third in site.times_at("/moves"), "one arrives", LEASE_ENDS_S)
 
 
 async def test_judges(site: Site) -> None:

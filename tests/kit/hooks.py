@@ -96,10 +96,13 @@ class Provider:
     """Sends webhooks, each one once, as a provider that never repeats them.
 
     accepted: the events that were answered 202; answers: of all, 0: there was none
+    spooled:  how many of them the gateway keeps in a file
+    named:    in the ids of its webhooks
     """
 
-    def __init__(self, integration: Integration) -> None:
+    def __init__(self, integration: Integration, named: str = "webhook") -> None:
         self._integration = integration
+        self._named = named
         self._count = 0
         self.accepted: list[str] = []
         self.answers: Counter[int] = Counter()
@@ -108,7 +111,7 @@ class Provider:
     async def send(self, gateway: ServedGateway) -> int:
         """The status of the answer."""
         self._count += 1
-        named = f"{self._integration.id}-{self._count}"
+        named = f"{self._named}-{self._count}"
         body = json.dumps({"id": named, "type": "build.finished", "data": {"n": self._count}})
         signed = sign(body.encode(), [_SECRET], event_id=named, now_s=int(time.time()))
         target = f"/hooks/{self._integration.capture}"
