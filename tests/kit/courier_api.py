@@ -45,7 +45,7 @@ class Scene:
         self.audit = MemoryAuditStore()
         self.watches = Watches(self.store, self.audit, MASTER, lambda: NOW_US)
         self.sealer = Sealer(MASTER)
-        self.sender = sender or Sender(Destinations())
+        self.sender = sender or Sender(Destinations)
         self._stack = AsyncExitStack()
 
     async def __aenter__(self) -> Self:
