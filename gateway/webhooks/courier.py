@@ -92,6 +92,7 @@ class Courier:
         self._others = 0
         self._in_flight: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
+        self._claiming = asyncio.Lock()
         self._stopping = False
         self._throttle = LogThrottle()
 
@@ -127,14 +128,16 @@ class Courier:
 
     async def _serve(self, shard: _Shard) -> None:
         while not self._stopping:
-            free = self._settings().slots - len(self._in_flight)
-            if free <= 0:
-                self._freed.clear()
-                await self._freed.wait()
-                continue
-            wait_s = LOOK_S
+            wait_s = 0.0
             try:
-                wait_s = await self._claim(shard, free)
+                # One at a time: two shards must not both fill the same free slots.
+                async with self._claiming:
+                    free = self._settings().slots - len(self._in_flight)
+                    if free > 0:
+                        wait_s = await self._claim(shard, free)
+                    else:
+                        self._freed.clear()
+                        await self._freed.wait()
             except StoreDown as error:
                 self._warn("deliveries cannot be claimed", error)
                 wait_s = _PAUSE_S

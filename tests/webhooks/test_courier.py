@@ -218,7 +218,12 @@ async def test_watches_that_hang(bench: Bench) -> None:
             for name in good:
                 arrived = _arrived(bench, name, 20)
                 await eventually(arrived, f"{name} has all events")
-            assert (await bench.states())["leased"] <= 2
+
+            async def has_room() -> bool:
+                # What has arrived at the good ones may not be recorded yet.
+                return (await bench.states())["leased"] <= 2
+
+            await eventually(has_room, "a quarter of the slots is used")
 
 
 def _arrived(bench: Bench, name: str, count: int) -> Callable[[], bool]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -11,9 +12,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from gateway.domain.ports import StoreDown
 from gateway.domain.webhooks.watches import Watch
 from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clients import redis_client
+from gateway.stores.webhooks.link import open_link
 from gateway.stores.webhooks.queue import (
     CAP,
     FAILURES,
@@ -28,6 +31,7 @@ from gateway.stores.webhooks.queue import (
     tag_of,
 )
 from gateway.stores.webhooks.resources import Resources
+from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer
 
 SHARD = shard_of("int")
@@ -806,3 +810,42 @@ def _has_room(shard: Shard, health: dict[str, str]) -> bool:
 
 def watch_of(name: str) -> Watch:
     return Watch(name, "int", "https://x", ("a.*",), 1)
+
+
+MIB = 1024 * 1024
+
+
+@pytest.mark.parametrize(("size", "events"), [(MIB, 32), (4 * MIB - 1, 2), (12 * MIB, 2)])
+async def test_a_claim_is_never_too_long_to_be_read(
+    redis_server: RedisServer, shard: Shard, size: int, events: int
+) -> None:
+    """The connection of couriers refuses a reply of 16 MiB; an event of 12 MiB goes alone.
+
+    An event has three times the bytes of its webhook, if it is all in letters with accents.
+    """
+    watches = 8 if size == MIB else 2
+    shard.budget = 1024 * MIB
+    for number in range(watches):
+        await shard.watch(f"wat_{number}")
+    await shard.prove(*(f"wat_{number}" for number in range(watches)))
+    await shard.accept("small")
+    for number in range(events):
+        await shard.accept(f"large{number}", body=b"x" * size)
+    delivered: set[str] = set()
+    async with open_link(parse_url(redis_server.url)) as execute:
+        queue = DeliveryQueue(execute, SHARD, lambda: shard.budget)
+
+        async def is_connected() -> bool:
+            with suppress(StoreDown):
+                return bool(await execute("PING"))
+            return False
+
+        await eventually(is_connected, "the link is connected")
+        while len(delivered) < watches * (events + 1):
+            claimed = (await queue.claim("token", 256, 64)).deliveries
+            assert claimed
+            assert len(claimed) == 1 or sum(len(each.body) for each in claimed) <= 4 * MIB
+            for each in claimed:
+                assert await queue.finish(each, "delivered", attempt())
+                delivered.add(each.id)
+        assert len(await queue.events("int")) == (4 if size == MIB else 1)

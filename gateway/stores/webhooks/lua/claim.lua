@@ -10,7 +10,7 @@
 local token, most, others = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local lease, cap, visit = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local leases = shard .. 'leases'
-local claimed, lost, bytes = {}, 0, 0
+local claimed, lost, bytes, full = {}, 0, 0, false
 
 -- What a courier has not finished in time waits again, at once.
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', text(now),
@@ -35,10 +35,12 @@ end
 local function take_from(queue, watch, number, health)
   local taken, removed = 0, 0
   for _, id in ipairs(redis.call('ZRANGEBYSCORE', queue, '-inf', text(now), 'LIMIT', 0, number)) do
-    if bytes >= MOST_REPLY then break end
-    removed = removed + redis.call('ZREM', queue, id)
     local event = of_delivery(id)
     local its = redis.call('HMGET', shard .. 'event:' .. event, 'integration', 'body')
+    -- One event alone may be longer than that.
+    full = full or (#claimed > 0 and bytes + #(its[2] or '') > MOST_REPLY)
+    if full then break end
+    removed = removed + redis.call('ZREM', queue, id)
     local made = redis.call('HMGET', shard .. 'delivery:' .. id, 'attempts', 'at')
     if its[1] and made[1] then
       local record = redis.call('HGET', shard .. 'watches:' .. its[1], watch)
@@ -68,13 +70,13 @@ end
 -- Watches in the order of their turn; each gets a few, and then goes behind the others.
 local function visit_all(turns, number)
   local left = number
-  while left > 0 and bytes < MOST_REPLY do
+  while left > 0 and not full do
     local due = redis.call('ZRANGEBYSCORE', turns, '-inf', text(now),
       'LIMIT', 0, left)
     if #due == 0 then break end
     local before = left
     for _, watch in ipairs(due) do
-      if left == 0 or bytes >= MOST_REPLY then break end
+      if left == 0 or full then break end
       redis.call('ZREM', turns, watch)
       local health = health_of(watch)
       left = left - take(watch, math.min(left, visit, room(health, cap)), health)

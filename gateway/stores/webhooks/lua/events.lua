@@ -9,9 +9,10 @@ for _, event in ipairs(redis.call('ZREVRANGEBYSCORE', shard .. 'events:' .. ARGV
   local its = redis.call('HMGET', shard .. 'event:' .. event, 'integration', 'type', 'body', 'at',
     'left')
   if its[3] then
-    found[#found + 1] = {event, its[1], its[2], its[3], its[4], its[5]}
     bytes = bytes + #its[3]
-    if bytes >= MOST_REPLY then break end
+    -- One event alone may be longer than that.
+    if #found > 0 and bytes > MOST_REPLY then break end
+    found[#found + 1] = {event, its[1], its[2], its[3], its[4], its[5]}
   end
 end
 return found

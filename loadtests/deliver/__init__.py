@@ -1,0 +1,1 @@
+"""What couriers deliver, how quickly, and what it costs: `python -m loadtests.deliver --help`."""

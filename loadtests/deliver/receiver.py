@@ -1,0 +1,103 @@
+"""Endpoints of customers, as a process: python -m loadtests.deliver.receiver CERTIFICATE KEY.
+
+It prints its port and that of its figures. A path is /MILLISECONDS/ANYTHING, and is answered with
+200 after this time; /hang/ANYTHING is never answered. On the port of the figures, a line with a
+number gets them as JSON: the ages of the deliveries after so many.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import ssl
+import sys
+import time
+from typing import Final, cast
+
+import uvloop
+
+_ANSWER: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+
+
+class Figures:
+    """ids: of deliveries that arrived; ages_ms: how old each event was when it arrived first."""
+
+    def __init__(self) -> None:
+        self.ids: set[tuple[str, str]] = set()
+        self.ages_ms: list[float] = []
+        self.duplicates = 0
+        self.hung = 0
+
+    def note(self, path: str, body: bytes) -> None:
+        event = json.loads(body)
+        name = (event["id"], path)
+        if name in self.ids:
+            self.duplicates += 1
+            return
+        self.ids.add(name)
+        self.ages_ms.append(round((time.time() - event["at"]) * 1000, 1))
+
+    def written(self, first: int) -> bytes:
+        """first: how many ages to leave out"""
+        figures = {
+            "count": len(self.ages_ms),
+            "ages_ms": self.ages_ms[first:],
+            "duplicates": self.duplicates,
+            "hung": self.hung,
+        }
+        return json.dumps(figures).encode()
+
+
+class Endpoint(asyncio.Protocol):
+    """One connection. Requests have a Content-Length, as couriers send them."""
+
+    def __init__(self, figures: Figures) -> None:
+        self._figures = figures
+        self._received = b""
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport = cast(asyncio.Transport, transport)
+
+    def data_received(self, data: bytes) -> None:
+        self._received += data
+        head, end, rest = self._received.partition(b"\r\n\r\n")
+        if not end:
+            return
+        size = int(head.lower().partition(b"\r\ncontent-length:")[2].partition(b"\r\n")[0])
+        if len(rest) < size:
+            return
+        self._received = rest[size:]
+        path = head.split(b" ", 2)[1].decode()
+        delay = path.split("/")[1]
+        if delay == "hang":
+            self._figures.hung += 1
+            return
+        self._figures.note(path, rest[:size])
+        asyncio.get_running_loop().call_later(int(delay) / 1000, self._answer)
+
+    def _answer(self) -> None:
+        if not self._transport.is_closing():
+            self._transport.write(_ANSWER)
+
+
+async def _serve(certificate: str, key: str) -> None:
+    figures = Figures()
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(certificate, key)
+
+    async def tell(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(figures.written(int(await reader.readline())))
+        await writer.drain()
+        writer.close()
+
+    loop = asyncio.get_running_loop()
+    endpoints = await loop.create_server(
+        lambda: Endpoint(figures), "127.0.0.1", 0, ssl=tls, backlog=4096
+    )
+    told = await asyncio.start_server(tell, "127.0.0.1", 0)
+    print(endpoints.sockets[0].getsockname()[1], told.sockets[0].getsockname()[1], flush=True)
+    await asyncio.Event().wait()
+
+
+if __name__ == "__main__":
+    uvloop.run(_serve(sys.argv[1], sys.argv[2]))

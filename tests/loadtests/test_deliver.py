@@ -1,0 +1,32 @@
+"""The bench of couriers, in small: everything arrives, and the report has all of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from loadtests.deliver.__main__ import measure, table
+from loadtests.deliver.scenarios import SCENARIOS, Round, Sizes
+
+SIZES = Sizes(
+    quick=300, slow=20, slots=20, some_dead=300, steady=100.0, steady_s=1.0, many=4, redis=100
+)
+
+
+@pytest.mark.parametrize("name", list(SCENARIOS))
+async def test_scenario(name: str) -> None:
+    """Each delivery arrives, whoever delivers it, and figures are more than nothing."""
+    measured = await measure([name], SIZES, 1)
+    (found,) = measured[name]
+    assert not found.get("lost", 0)
+    assert not found.get("duplicates", 0)
+    assert found.get("requests that hang", 1) > 0
+    rates = [value for figure, value in found.items() if "/s" in figure or "us " in figure]
+    assert rates
+    assert min(rates) > 0
+
+
+def test_table() -> None:
+    """The median of the rounds, and the range."""
+    rounds: list[Round] = [{"deliveries/s": value} for value in (1_500.0, 900.0, 1_000.0)]
+    last = table({"1 ms": rounds}).splitlines()[-1]
+    assert last == "| 1 ms | deliveries/s | 1,000 | 900 | 1,500 |"
