@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import subprocess
 from collections.abc import AsyncIterator
 from pathlib import Path
 
@@ -25,17 +23,21 @@ from tests.kit.upstream import Exchange, reply
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-#: A folder or file in place of another one, for one process and those that it starts.
-_OWN_MOUNTS = (
-    shutil.which("unshare") is not None
-    and subprocess.run(
-        ["unshare", "--map-root-user", "--mount", "mount", "--bind", "/etc/hosts", "/etc/hosts"],
-        capture_output=True,
-        check=False,
-    ).returncode
-    == 0
-)
-_MOUNT = 'mount --bind "$0" /etc/hosts && exec "$@"'
+#: A module that Python imports at each start. By it, a courier finds this name's address in a file.
+_NAMES = """
+from aiohttp import resolver
+
+_resolve = resolver.ThreadedResolver.resolve
+
+async def resolve(self, host, port=0, family=0):
+    found = await _resolve(self, "127.0.0.1" if host == "receiver.test" else host, port, family)
+    if host == "receiver.test":
+        address = open({file!r}).read()
+        found = [{{**each, "hostname": host, "host": address}} for each in found]
+    return found
+
+resolver.ThreadedResolver.resolve = resolve
+"""
 WELL = "/well"
 _HUGE = 10 * 1024**3
 _METADATA = "http://169.254.169.254/latest/meta-data/"
@@ -139,22 +141,23 @@ async def test_receivers_of_all_kinds(site: Site) -> None:
     print(f"of 10 GB were taken at most {huge.written / 1e6:.1f} MB of an answer")
 
 
-@pytest.mark.skipif(not _OWN_MOUNTS, reason="this user can have no hosts file of its own")
 async def test_a_name_that_changes_its_address(site: Site, tmp_path: Path) -> None:
     """It is judged at each attempt: nothing is sent inside, until it is outside again."""
-    hosts = tmp_path / "hosts"
-    hosts.write_text("127.0.0.1 receiver.test\n")
+    address = tmp_path / "address"
+    address.write_text("127.0.0.1")
+    names = tmp_path / "names"
+    names.mkdir()
+    (names / "sitecustomize.py").write_text(_NAMES.format(file=str(address)))
     # Each event has a connection of its own.
     site.receiver.answers[WELL] = reply(200, headers=[("Connection", "close")])
     url = site.receiver.at("/moves").replace("127.0.0.1", "receiver.test")
     moves = await add_account(site.store, {"/moves": url}, number=2)
     site.receiver.answers["/moves"] = site.receiver.answers[WELL]
     provider = Provider(moves.integration)
-    mount = ("unshare", "--map-root-user", "--mount", "sh", "-c", _MOUNT, str(hosts))
-    gateway = await site.gateway(launcher=mount)
+    gateway = await site.gateway(python_path=str(names))
     (first,) = await provider.send_accepted(gateway, 1)
     await eventually(lambda: first in site.times_at("/moves"), "one arrives", LEASE_ENDS_S)
-    hosts.write_text("169.254.169.254 receiver.test\n")
+    address.write_text("169.254.169.254")
     (second,) = await provider.send_accepted(gateway, 1)
 
     async def is_refused() -> bool:
@@ -163,7 +166,7 @@ async def test_a_name_that_changes_its_address(site: Site, tmp_path: Path) -> No
 
     await eventually(is_refused, "the other address is refused", LEASE_ENDS_S)
     assert second not in site.times_at("/moves")
-    hosts.write_text("127.0.0.1 receiver.test\n")
+    address.write_text("127.0.0.1")
     (third,) = await provider.send_accepted(gateway, 1)
     await eventually(lambda: third in site.times_at("/moves"), "one arrives", LEASE_ENDS_S)
 

@@ -46,9 +46,12 @@ class Site:
         *arguments: str,
         before: ServedGateway | None = None,
         couriers: int = 1,
-        launcher: Sequence[str] = (),
+        python_path: str = "",
     ) -> ServedGateway:
-        """A gateway that is ready. before: whose ports and data it has"""
+        """A gateway that is ready.
+
+        before: whose ports and data it has; python_path: of modules that it imports first
+        """
         self._count += 1
         started = ServedGateway(
             self.folder / f"gateway-{self._count}",
@@ -57,8 +60,7 @@ class Site:
             *("--couriers", str(couriers), *arguments),
             ports=None if before is None else (before.port, before.admin_port),
             data=self.folder / "data",
-            environment=ENVIRONMENT,
-            launcher=launcher,
+            environment={**ENVIRONMENT, **({"PYTHONPATH": python_path} if python_path else {})},
         )
         return await self.stack.enter_async_context(started)
 

@@ -30,7 +30,7 @@ end
 -- A watch is good while its last attempt succeeded, and its answers are quick on average.
 local function is_good(health)
   return health.proven == '1' and (tonumber(health.failures) or 0) == 0
-    and (tonumber(health.ms) or 0) <= 1000
+    and (tonumber(health.ms) or 0) <= 2000
 end
 
 -- How many deliveries of a watch may begin now; with an open breaker one, once its probe is due.
