@@ -17,7 +17,6 @@ from gateway import tasks
 from gateway.admin.readiness import Readiness
 from gateway.domain.policy import Policy
 from gateway.domain.ports import StoreDown
-from gateway.domain.webhooks.events import Event
 from gateway.domain.webhooks.settings import WebhookSettings
 from gateway.files import check_regular, reason_of
 from gateway.manage.deliveries import Deliveries
@@ -171,13 +170,15 @@ class CourierProcess:
                 listener = CourierListener(application)
                 await listener.start(bound)
                 stack.push_async_callback(listener.stop)
+        # After its run has ended, so that a successor can have the file.
+        stack.push_async_callback(self._spool.close)
         self._delivering = tasks.spawn(self._deliver(), "deliveries")
         stack.push_async_callback(self._finish)
         tasks.keep_running(stack, self._listen(), "what is due")
         tasks.keep_running(stack, stores.budget.run(stores.queues), "budget of webhooks")
         tasks.keep_running(stack, notices.run(), "notices")
         tasks.keep_running(stack, known.run(), "known integrations")
-        tasks.keep_running(stack, self._spool.run(self._accept), "spool of webhooks")
+        tasks.keep_running(stack, self._spool.run(capture.accept), "spool of webhooks")
         self._state = lifecycle.step(self._state, lifecycle.Event.OPENED)
 
     def _webhooks(self) -> WebhookSettings:
@@ -210,10 +211,6 @@ class CourierProcess:
         metrics.spool_replayed = spool.replayed
         metrics.store_has(self._stores.budget.shards)
         return metrics
-
-    async def _accept(self, integration: str, event: Event) -> None:
-        queue = self._stores.queue_of(integration)
-        await queue.accept(integration, event.id, event.type, event.body)
 
     # -- while it runs ----------------------------------------------------------------------------
 

@@ -127,11 +127,13 @@ class Courier:
     # -- claiming ----------------------------------------------------------------------------------
 
     async def _serve(self, shard: _Shard) -> None:
-        while not self._stopping:
+        while True:
             wait_s = 0.0
             try:
                 # One at a time: two shards must not both fill the same free slots.
                 async with self._claiming:
+                    if self._stopping:
+                        return
                     free = self._settings().slots - len(self._in_flight)
                     if free > 0:
                         wait_s = await self._claim(shard, free)

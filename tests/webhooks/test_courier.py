@@ -301,3 +301,31 @@ async def test_a_store_that_is_away(bench: Bench, caplog: pytest.LogCaptureFixtu
     finally:
         await tasks.end(running)
     assert len([record for record in caplog.records if "cannot be claimed" in record.message]) == 1
+
+
+async def test_slots_are_of_all_shards(bench: Bench) -> None:
+    """Shards claim one after the other, so that together they fill no more slots than there are."""
+    bench.receiver.hold.clear()
+    queues = [
+        DeliveryQueue(bench.client.execute_command, shard, lambda: 10_000_000)
+        for shard in range(SHARDS)
+    ]
+    for shard, queue in enumerate(queues):
+        watch = Watch(f"w{shard}", f"i{shard}", bench.receiver.url(f"w{shard}"), ("a.*",), 1)
+        await bench.client.hset(f"{tag_of(shard)}watches:i{shard}", watch.id, write_watch(watch))
+        health = {"proven": 1, "ms": 0}
+        await bench.client.hset(f"{tag_of(shard)}health:w{shard}", mapping=health)
+        for number in range(4):
+            await queue.accept(f"i{shard}", f"evt-{shard}-{number}", "a.b", BODY)
+    courier = Courier(queues, bench.sender, MASTER, lambda: WebhookSettings(slots=8))
+    running = tasks.spawn(courier.run(), "courier")
+    try:
+        await eventually(lambda: len(bench.receiver.received) == 8, "all slots are used")
+        assert courier.in_flight == 8
+        bench.receiver.hold.set()
+        delivered = courier.metrics.deliveries
+        await eventually(lambda: delivered["delivered"] == 4 * SHARDS, "all are delivered")
+        courier.stop()
+        await asyncio.wait_for(running, 20)
+    finally:
+        await tasks.end(running)
