@@ -30,7 +30,7 @@ COPY requirements/run.txt requirements/
 RUN python -m venv /opt/build \
  && python -m venv --without-pip /opt/gateway \
  && /opt/build/bin/pip --python /opt/gateway/bin/python install --no-cache-dir --compile \
-    --only-binary :all: --require-hashes --requirement requirements/run.txt
+    --no-deps --only-binary :all: --require-hashes --requirement requirements/run.txt
 COPY pyproject.toml README.md LICENSE ./
 COPY gateway gateway
 COPY policies policies

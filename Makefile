@@ -1,6 +1,7 @@
 # Every target sets up what it needs in .venv, once. Packages are installed in the versions of
 # requirements/, and only if their hashes match. To run and to test, only wheels are used: building a
-# package would fetch and run code without a known hash.
+# package would fetch and run code without a known hash. --no-deps, as requirements/ has all that is
+# needed: pip 23 would look for the newest release of a package that another one needs with an extra.
 #
 #   make demo    an upstream, a store, a gateway and keys, with curl commands to try; Ctrl-C ends it
 #   make test    the tests; with CI=true also their branch coverage; JOBS=4 for more at once
@@ -75,16 +76,16 @@ fuzz: $(VENV)/.installed-test
 	$(BIN)/python -m tests.fuzz.fuzz_downstream build/fuzz/corpus -artifact_prefix=build/fuzz/ -max_total_time=$(FUZZ_SECONDS)
 
 $(VENV)/.installed: pyproject.toml requirements/run.txt $(VENV)/pyvenv.cfg
-	$(call install,--only-binary :all: --require-hashes --requirement requirements/run.txt)
+	$(call install,--no-deps --only-binary :all: --require-hashes --requirement requirements/run.txt)
 	$(call install,--no-deps --no-build-isolation --editable .)
 	touch $@
 
 $(VENV)/.installed-test: $(VENV)/.installed requirements/test.txt
-	$(call install,--only-binary :all: --require-hashes --requirement requirements/test.txt)
+	$(call install,--no-deps --only-binary :all: --require-hashes --requirement requirements/test.txt)
 	touch $@
 
 $(VENV)/.installed-load: $(VENV)/.installed-test requirements/load.txt
-	$(call install,--require-hashes --requirement requirements/load.txt)
+	$(call install,--no-deps --require-hashes --requirement requirements/load.txt)
 	touch $@
 
 define install
@@ -129,7 +130,7 @@ LOCK := UV_CUSTOM_COMPILE_COMMAND='make lock' build/lock/bin/uv pip compile --qu
 lock: $(VENV)/.installed-test
 	rm -rf build/lock
 	$(BIN)/python -m venv build/lock
-	build/lock/bin/python -m pip install --quiet --only-binary :all: --require-hashes --requirement requirements/lock.txt
+	build/lock/bin/python -m pip install --quiet --no-deps --only-binary :all: --require-hashes --requirement requirements/lock.txt
 	echo setuptools | $(LOCK) - pyproject.toml --all-extras -o build/lock/all.txt
 	echo setuptools | $(LOCK) - pyproject.toml -c build/lock/all.txt --extra otel -o requirements/run.txt
 	echo setuptools | $(LOCK) - pyproject.toml -c build/lock/all.txt --extra test --extra fuzz -o requirements/test.txt

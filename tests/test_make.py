@@ -20,7 +20,7 @@ MAKEFILE = Path(__file__).parent.parent / "Makefile"
 PROGRAMS = ("make", "sh", "cat", "touch", "mkdir", "cp", "rm")
 VENV = "-m venv --clear .venv"
 INSTALLS = [
-    "-m pip install --quiet --only-binary :all: --require-hashes"
+    "-m pip install --quiet --no-deps --only-binary :all: --require-hashes"
     " --requirement requirements/run.txt",
     "-m pip install --quiet --no-deps --no-build-isolation --editable .",
 ]

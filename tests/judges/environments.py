@@ -108,8 +108,9 @@ def _install_python(name: str) -> None:
     _run(
         [
             *(str(python(name)), "-m", "pip", "install", "--quiet", "--no-input"),
-            *("--disable-pip-version-check", "--only-binary", ":all:", "--require-hashes"),
-            *("--requirement", str(HERE / PINS[name][0])),
+            *("--disable-pip-version-check", "--no-deps", "--only-binary", ":all:"),
+            # They are pinned with all that they need.
+            *("--require-hashes", "--requirement", str(HERE / PINS[name][0])),
         ],
         FOLDER,
     )
