@@ -10,6 +10,7 @@ import asyncio
 import logging
 import ssl
 import time
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from typing import Final
 
@@ -18,7 +19,6 @@ from gateway.admin.readiness import Readiness
 from gateway.domain.policy import Policy
 from gateway.domain.ports import StoreDown
 from gateway.domain.webhooks.settings import WebhookSettings
-from gateway.files import check_regular, reason_of
 from gateway.manage.deliveries import Deliveries
 from gateway.manage.watches import Watches
 from gateway.observe.log_throttle import LogThrottle
@@ -29,17 +29,20 @@ from gateway.runtime import lifecycle
 from gateway.runtime.channel import Report
 from gateway.runtime.policy_watch import PolicyWatch
 from gateway.runtime.process import raise_limit
-from gateway.runtime.settings import CannotStart, Settings
+from gateway.runtime.receivers import ReceiverTrust
+from gateway.runtime.settings import Settings
 from gateway.runtime.worker import WorkerInit
 from gateway.stores.managed import open_managed
 from gateway.stores.webhooks.link import listen, open_link
 from gateway.stores.webhooks.opening import open_webhooks
 from gateway.webhooks.application import ApplicationDeps, build_application
 from gateway.webhooks.capture import Capture
+from gateway.webhooks.changes import CustomerAudit
 from gateway.webhooks.courier import Courier
 from gateway.webhooks.known import KnownIntegrations
 from gateway.webhooks.listener import CourierListener
 from gateway.webhooks.notices import Notices
+from gateway.webhooks.requests import client_of
 from gateway.webhooks.sealing import Sealer
 from gateway.webhooks.sender import TOTAL_S, Sender
 from gateway.webhooks.spool import Spool
@@ -48,7 +51,9 @@ log = logging.getLogger("gateway")
 
 #: How long attempts and requests in progress may take at the end.
 DRAIN_S: Final = TOTAL_S + 1.0
-#: Between attempts to compare the webhook key with the store's mark.
+#: How long requests may take that are in progress when attempts have taken all of that.
+_LEAST_S: Final = 2.0
+#: Between attempts to compare the webhook key with the store's mark, and to begin again.
 _AGAIN_S: Final = 1.0
 _LOG_EVERY_S: Final = 60.0
 _ANOTHER_KEY: Final = (
@@ -85,6 +90,13 @@ class CourierProcess:
         self._is_watching = is_watching
         self._stack = AsyncExitStack()
         self._state = lifecycle.State.OPENING
+        self._listeners: list[CourierListener] = []
+        self._delivering: asyncio.Task[None] | None = None
+        #: The ends of listeners, which wait for requests in progress.
+        self._answering: list[asyncio.Task[None]] = []
+        self._is_stopping_now = False
+        #: Has the webhook key been compared with the store's mark?
+        self._is_delivering = False
         #: Why nothing is delivered; "ok": it is.
         self._detail = "ok"
 
@@ -103,8 +115,14 @@ class CourierProcess:
         await stack.aclose()
 
     def stop_now(self) -> None:
-        """Stop waiting for attempts in flight: others make them again when their leases end."""
-        self._delivering.cancel()
+        """Stop waiting for attempts in flight: others make them again when their leases end.
+
+        Nor for requests in progress.
+        """
+        self._is_stopping_now = True
+        for task in (self._delivering, *self._answering):
+            if task is not None:
+                task.cancel()
 
     def reload(self) -> None:
         """Reload the policies now."""
@@ -112,7 +130,9 @@ class CourierProcess:
 
     def report(self) -> Report:
         """Counts and readiness, for the supervisor."""
-        checks = {"webhooks": self._detail}
+        fault = self._stores.budget.fault
+        detail = str(fault) if self._detail == "ok" and fault is not None else self._detail
+        checks = {"webhooks": detail}
         ready = Readiness(self._state is lifecycle.State.SERVING, checks)
         return Report(Snapshot(tuple(self._measured().series())), ready, DRAIN_S)
 
@@ -134,9 +154,12 @@ class CourierProcess:
         execute = await stack.enter_async_context(open_link(self._store))
         stores = self._stores = open_webhooks(execute, self._webhooks)
         sender = await stack.enter_async_context(
-            Sender(lambda: self._webhooks().destinations, tls=self._trusted())
+            Sender(lambda: self._webhooks().destinations, tls=self._trusted(stack))
         )
-        self._courier = Courier(stores.queues, sender, self._master.key, self._webhooks)
+        # By the store's time, as events: a host whose clock is wrong signs with the right one.
+        self._courier = Courier(
+            *(stores.queues, sender, self._master.key, self._webhooks), now_us=managed.clock_us
+        )
         known = KnownIntegrations(stores.resources)
         self._spool = Spool(
             self._settings.data, self._settings.worker[0], lambda: self._webhooks().spool_bytes
@@ -144,17 +167,20 @@ class CourierProcess:
         capture = self._capture = Capture(
             *(stores.resources, stores.queues, Sealer(self._master.key), managed.clock_us),
             *(known, self._spool, lambda: self._webhooks().event_bytes),
+            lambda request: client_of(
+                request, self._policy.trusted_proxies, self._policy.ipv6_prefix
+            ),
         )
-        notices = Notices(stores.notices, stores.resources, stores.queues, audit=managed.audit)
+        audit = CustomerAudit(managed.customers)
+        notices = Notices(stores.notices, stores.resources, stores.queues, audit=audit)
         application = build_application(
             ApplicationDeps(
                 token=self._token,
                 watches=Watches(
-                    stores.resources, managed.audit, self._master.key, managed.clock_us
+                    *(stores.resources, audit, self._master.key, managed.clock_us),
+                    lambda: self._webhooks().destinations,
                 ),
-                deliveries=Deliveries(
-                    stores.resources, stores.queues, managed.audit, managed.clock_us
-                ),
+                deliveries=Deliveries(stores.resources, stores.queues, audit, managed.clock_us),
                 capture=capture,
                 sender=sender,
                 master=self._master.key,
@@ -162,40 +188,35 @@ class CourierProcess:
                 settings=self._webhooks,
             )
         )
+        # When nothing is captured any more, so that a successor can have the file.
+        stack.push_async_callback(self._spool.close)
+        stack.push_async_callback(self._finish)
         # What comes in an outage that begins now is of a known integration, too.
         with suppress(StoreDown):
             await known.load()
         for sockets in self._init.sockets:
             for bound in sockets:
                 listener = CourierListener(application)
+                self._listeners.append(listener)
                 await listener.start(bound)
-                stack.push_async_callback(listener.stop)
-        # After its run has ended, so that a successor can have the file.
-        stack.push_async_callback(self._spool.close)
         self._delivering = tasks.spawn(self._deliver(), "deliveries")
-        stack.push_async_callback(self._finish)
         tasks.keep_running(stack, self._listen(), "what is due")
         tasks.keep_running(stack, stores.budget.run(stores.queues), "budget of webhooks")
         tasks.keep_running(stack, notices.run(), "notices")
         tasks.keep_running(stack, known.run(), "known integrations")
-        tasks.keep_running(stack, self._spool.run(capture.accept), "spool of webhooks")
+        tasks.keep_running(stack, self._spool.run(capture.accept_spooled), "spool of webhooks")
         self._state = lifecycle.step(self._state, lifecycle.Event.OPENED)
 
     def _webhooks(self) -> WebhookSettings:
         return self._policy.webhooks
 
-    def _trusted(self) -> ssl.SSLContext:
-        """Raises CannotStart."""
-        if self._trust is not None:
-            return self._trust
-        context, ca = ssl.create_default_context(), self._webhooks().ca
-        if ca is not None:
-            try:
-                check_regular(ca)
-                context.load_verify_locations(ca)
-            except OSError as error:
-                raise CannotStart(f"webhooks.ca: {ca}: {reason_of(error)}") from error
-        return context
+    def _trusted(self, stack: AsyncExitStack) -> Callable[[], ssl.SSLContext]:
+        """What is trusted now. Raises CannotStart."""
+        if (always := self._trust) is not None:
+            return lambda: always
+        trust = ReceiverTrust(lambda: self._webhooks().ca)
+        tasks.keep_running(stack, trust.run(), "authorities of receivers")
+        return lambda: trust.context
 
     def _use(self, policy: Policy) -> None:
         self._policy = policy
@@ -221,8 +242,15 @@ class CourierProcess:
             if throttle.suppressed("key", time.monotonic()) is not None:
                 log.error(_ANOTHER_KEY, self._master.source)
             await asyncio.sleep(_AGAIN_S)
-        self._detail = "ok"
-        await self._courier.run()
+        self._is_delivering, self._detail = True, "ok"
+        while True:
+            try:
+                await self._courier.run()
+            except Exception as error:
+                log.error("deliveries failed, and begin again: %r", error)
+                await asyncio.sleep(_AGAIN_S)
+            else:
+                return
 
     async def _has_key(self) -> bool:
         while True:
@@ -236,10 +264,17 @@ class CourierProcess:
                 return found
 
     async def _finish(self) -> None:
+        """End what is in flight, and then what is asked, within DRAIN_S and _LEAST_S."""
+        until_s = time.monotonic() + DRAIN_S
         self._courier.stop()
-        with suppress(asyncio.CancelledError):
+        if self._delivering is not None and self._is_delivering:
             await asyncio.wait({self._delivering}, timeout=DRAIN_S)
-        self._delivering.cancel()
+        await tasks.end(self._delivering)
+        self._answering = [tasks.spawn(each.stop(), "listener's end") for each in self._listeners]
+        if self._answering:
+            left_s = 0.0 if self._is_stopping_now else until_s - time.monotonic()
+            await asyncio.wait(self._answering, timeout=max(left_s, _LEAST_S))
+        await tasks.end(*self._answering)
 
     async def _listen(self) -> None:
         """Wake the courier when something is due, so that it need not wait until it looks."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import replace
@@ -9,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from gateway import tasks
 from gateway.courier import CourierProcess
 from gateway.domain.upstreams import Server
 from gateway.policies.load import load
@@ -16,11 +19,12 @@ from gateway.runtime.settings import CannotStart, CourierAddress, Settings
 from gateway.runtime.sockets import bind_shared, close_all
 from gateway.runtime.worker import WorkerInit
 from gateway.stores.redis.address import parse_url
+from gateway.webhooks.courier import Courier
 from gateway.webhooks.master import VARIABLE, Master, read_master
 from tests.kit.eventually import eventually
 from tests.kit.policies import write_policies
 from tests.kit.redis_server import RedisServer
-from tests.kit.wire import fetch
+from tests.kit.wire import Wire, build_request, fetch
 
 KEY, OTHER = "k" * 40, "o" * 40
 
@@ -86,6 +90,75 @@ async def test_only_gateways_are_answered(scene: Scene) -> None:
         assert worker.json()
     finally:
         await courier.stop()
+
+
+async def test_the_time_is_the_stores(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Attempts are signed and noted by it, whatever the clock of the host says."""
+    host_ns = time.time_ns
+    monkeypatch.setattr(time, "time_ns", lambda: host_ns() + 3_600 * 10**9)
+    courier = await scene.run()
+    right_us = host_ns() // 1000
+    await eventually(
+        lambda: abs(courier._courier._now_us() - right_us) < 600 * 10**6, "it is known"
+    )
+
+
+async def test_deliveries_begin_again(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After a fault: a courier that only captures would look well."""
+    monkeypatch.setattr("gateway.courier._AGAIN_S", 0.01)
+    runs = 0
+    run = Courier.run
+
+    async def fails_once(courier: Courier) -> None:
+        nonlocal runs
+        runs += 1
+        if runs == 1:
+            raise RuntimeError("a fault of the gateway")
+        await run(courier)
+
+    monkeypatch.setattr(Courier, "run", fails_once)
+    await scene.run()
+    await eventually(lambda: runs == 2, "it runs again")
+    assert (
+        "deliveries failed, and begin again: RuntimeError('a fault of the gateway')" in caplog.text
+    )
+
+
+async def test_a_stop_before_it_delivers(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """There is nothing in flight to wait for."""
+    await scene.run()
+    second, _ = scene.build(OTHER)
+    await second.start()
+    monkeypatch.setattr("gateway.courier.DRAIN_S", 3_600.0)
+    async with asyncio.timeout(20):
+        await second.stop()
+
+
+async def test_the_end_of_requests(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One in progress is answered; one that does not end is cut off, when stopping now at once."""
+    courier, master = scene.build()
+    await courier.start()
+    fields = [("X-Gateway-Courier", master.token), ("Content-Length", "2")]
+    head = build_request("POST", "/hooks/" + "0" * 32, fields)
+    monkeypatch.setattr("gateway.courier.DRAIN_S", 3_600.0)
+    monkeypatch.setattr("gateway.courier._LEAST_S", 0.01)
+    captures = asyncio.Event()
+
+    async def never(*_: object) -> None:
+        captures.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(courier._capture, "_captured_by", never)
+    async with await Wire.connect(scene.port) as wire:
+        await wire.send(head + b"{}")
+        await captures.wait()
+        stopping = tasks.spawn(courier.stop(), "stop")
+        await eventually(lambda: bool(courier._answering), "requests are waited for")
+        courier.stop_now()
+        async with asyncio.timeout(20):
+            await stopping
 
 
 async def test_the_metrics(scene: Scene) -> None:

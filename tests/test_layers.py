@@ -60,7 +60,6 @@ HOMES = {
     "hiredis": {"stores"},
     "aiohttp": {"admin", "cli.demo_mcp", "cli.demo_upstream", "cli.demo_webhooks", "webhooks"},
     "cryptography": {"cli.demo_webhooks", "webhooks"},
-    "multidict": {"webhooks"},
     "jinja2": {"admin"},
     "uvloop": {"runtime"},
     "opentelemetry": {"observe.otlp"},

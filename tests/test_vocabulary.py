@@ -122,7 +122,7 @@ OTHERS: Final = {
     },
     "a watch": {
         *("id", "integration", "url", "events", "form", "secret_version", "created", "secret"),
-        *("status", "reason", "waiting", "in_flight", "failures", "last_success", "next_probe"),
+        *("status", "reason", "waiting", "in_flight", "failures", "last_success", "next_attempt"),
     },
     "an event": {
         *("id", "integration", "type", "data", "accepted", "open_deliveries", "event"),

@@ -107,4 +107,5 @@ def refusal_of(error: Exception) -> ErrorResponse | None:
     told = told_of(error)
     if told is None:
         return None
-    return ErrorResponse(told.refusal, message=told.message, more=told.more)
+    headers = {"Retry-After": str(told.retry_s)} if told.retry_s else None
+    return ErrorResponse(told.refusal, headers, message=told.message, more=told.more)

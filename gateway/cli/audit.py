@@ -40,6 +40,7 @@ _MOST_CHANGE: Final = 100
     "--subject", help="Only this subject: key:ID, account:NAME, policy:HASH, or only the last part."
 )
 @click.option("--actor", help="Only by actors whose name or address contains this.")
+@click.option("--customers", is_flag=True, help="The log of changes by customers.")
 @click.option("--verify", is_flag=True, help="Verify the whole log instead.")
 @shown_option
 @store_options
@@ -50,6 +51,7 @@ def audit(
     action: str | None,
     subject: str | None,
     actor: str | None,
+    customers: bool,
     verify: bool,
     as_json: bool,
     store: StoreAddress | None,
@@ -62,13 +64,17 @@ def audit(
     hash for that number, the whole log was rewritten.
     """
     choice = StoreChoice(store, data)
+
+    def log_of(stores: ManagedStores) -> Audit:
+        return Audit(stores.customers if customers else stores.audit)
+
     if verify:
-        found = with_managed(choice, lambda stores: Audit(stores.audit).verify())
+        found = with_managed(choice, lambda stores: log_of(stores).verify())
         _print_verified(found, as_json)
         ctx.exit(1 if found.faults else 0)
 
     async def read(stores: ManagedStores) -> list[Entry]:
-        log = Audit(stores.audit)
+        log = log_of(stores)
         entries: list[Entry] = []
         before = None
         while len(entries) < count:

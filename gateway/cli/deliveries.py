@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -16,11 +17,17 @@ from gateway.cli.webhooks import (
     count_option,
     delivery_argument,
     integration_argument,
+    paged,
     read_time,
     watch_argument,
     with_webhooks,
 )
-from gateway.manage.deliveries import STATES, delivery_as_json
+from gateway.manage.deliveries import (
+    STATES,
+    delivery_as_json,
+    queued_words,
+    replayed_as_json,
+)
 from gateway.manage.views import moment
 from gateway.manage.webhooks import Webhooks
 from gateway.stores.redis.address import StoreAddress
@@ -58,9 +65,8 @@ def list_deliveries(
     """List the deliveries of a watch, the newest first."""
 
     async def read(webhooks: Webhooks) -> list[Delivery]:
-        return await webhooks.deliveries.of_watch(
-            None, integration, watch, states, count, before_us
-        )
+        page_of = partial(webhooks.deliveries.of_watch, None, integration, watch, states)
+        return await paged(page_of, count, before_us)
 
     _show_all(with_webhooks(StoreChoice(store, data), read), as_json)
 
@@ -82,7 +88,8 @@ def dead(
     """List the deliveries of an integration that were given up, the last one first."""
 
     async def read(webhooks: Webhooks) -> list[Delivery]:
-        return await webhooks.deliveries.dead(None, integration, count, before_us)
+        page_of = partial(webhooks.deliveries.dead, None, integration)
+        return await paged(page_of, count, before_us)
 
     _show_all(with_webhooks(StoreChoice(store, data), read), as_json)
 
@@ -182,13 +189,13 @@ def replay(
         )
 
     done = with_webhooks(StoreChoice(store, data), send)
-    following = None if done.complete else moment(done.next_us)
     if as_json:
-        click.echo(json.dumps({"deliveries": done.count, "next": following}, indent=2))
+        click.echo(json.dumps(replayed_as_json(done), indent=2))
         return
-    queued = "1 delivery is" if done.count == 1 else f"{done.count} deliveries are"
-    rest = "" if following is None else f" For the rest: --from {following}."
-    click.echo(f"{queued} queued.{rest}")
+    still = "1 event still waits" if done.waiting == 1 else f"{done.waiting} events still wait"
+    left_out = f" {still}: `watches resume` sends what waits now." if done.waiting else ""
+    rest = "" if done.complete else f" For the rest: --from {moment(done.next_us)}."
+    click.echo(f"{queued_words(done.count)}.{left_out}{rest}")
 
 
 def _show_all(found: Sequence[Delivery], as_json: bool) -> None:

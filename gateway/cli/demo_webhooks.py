@@ -84,6 +84,8 @@ class WebhookDemo:
                 f"curl -s -H 'Authorization: Bearer {key}' {sends_json}"
                 f" {base}/api/v1/integrations/{INTEGRATION}/watches -d '{watch}'",
                 f"curl -s -H 'X-Gitlab-Token: {self.token}' -H 'X-Gitlab-Event: Issue Hook'"
+                # Another webhook each time.
+                ' -H "X-Gitlab-Event-UUID: $(date +%s)"'
                 f" {sends_json} {base}{self.capture} -d '{json.dumps(_ISSUE)}'",
                 f"curl -sk {self.receiver}",
             )

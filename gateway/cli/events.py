@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,7 @@ from gateway.cli.webhooks import (
     count_option,
     event_argument,
     integration_argument,
+    paged,
     with_webhooks,
 )
 from gateway.manage.deliveries import EventView, event_as_json, event_view_as_json
@@ -49,7 +51,8 @@ def list_events(
     """List the events of an integration that are still kept, the newest first."""
 
     async def read(webhooks: Webhooks) -> list[KeptEvent]:
-        return await webhooks.deliveries.events(None, integration, count, before_us)
+        page_of = partial(webhooks.deliveries.events, None, integration)
+        return await paged(page_of, count, before_us)
 
     found = with_webhooks(StoreChoice(store, data), read)
     if as_json:
@@ -60,14 +63,14 @@ def list_events(
 
 
 @events.command(
-    epilog="Example: gateway events show int_5f1c8a60d3b2479e01c4a7b3 "
+    epilog="Example: gateway events describe int_5f1c8a60d3b2479e01c4a7b3 "
     "evt_0123456789abcdef0123456789abcdef"
 )
 @integration_argument
 @event_argument
 @store_options
 @keyforms.shown_option
-def show(
+def describe(
     integration: str, event: str, store: StoreAddress | None, data: Path, as_json: bool
 ) -> None:
     """Show an event as it is delivered, and what became of it."""

@@ -20,6 +20,7 @@ from gateway.cli.webhooks import (
 )
 from gateway.domain.webhooks.events import MOST_EVENT, Integration
 from gateway.domain.webhooks.kinds.table import KINDS
+from gateway.manage.deliveries import queued_words
 from gateway.manage.integrations import Integrations, NewSecrets, Published, integration_as_json
 from gateway.manage.webhooks import Webhooks
 from gateway.stores.redis.address import StoreAddress
@@ -239,8 +240,7 @@ def publish(
     if as_json:
         _print({"event": done.event, "deliveries": done.deliveries})
         return
-    queued = "1 delivery is" if done.deliveries == 1 else f"{done.deliveries} deliveries are"
-    click.echo(f"Event {done.event} is kept, and {queued} queued.")
+    click.echo(f"Event {done.event} is kept, and {queued_words(done.deliveries)}.")
 
 
 def _read_json(content: Any) -> object:

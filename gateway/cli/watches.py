@@ -18,7 +18,7 @@ from gateway.cli.webhooks import (
     watch_argument,
     with_webhooks,
 )
-from gateway.manage.watches import Watches, WatchView, view_as_json
+from gateway.manage.watches import Watches, WatchView, status_words, view_as_json
 from gateway.manage.webhooks import Webhooks
 from gateway.observe.colours import Colour
 from gateway.stores.redis.address import StoreAddress
@@ -45,6 +45,7 @@ _form = click.option(
     type=click.Choice(["timed", "body-only"]),
     help="What x-service-signature is over: timestamp and body, or the body alone.",
 )
+_policies = keyforms.policies_option("whose webhooks.allow and deny hold for the URL")
 
 
 @click.group(
@@ -63,19 +64,26 @@ def watches() -> None:
 @_url
 @_events
 @_form
+@_policies
 @store_options
 @keyforms.json_option
 def create(
-    integration: str, store: StoreAddress | None, data: Path, as_json: bool, **options: Any
+    integration: str,
+    policies: Path | None,
+    store: StoreAddress | None,
+    data: Path,
+    as_json: bool,
+    **options: Any,
 ) -> None:
     """Create a watch. Its secret is printed once and cannot be shown again."""
     given = given_fields(**options)
+    policy = keyforms.load_policy(policies)
 
     async def make(webhooks: Webhooks) -> tuple[WatchView, str]:
         its = await account_of(webhooks, integration)
         return await webhooks.watches.create(keyforms.os_actor(), *its, given)
 
-    made = with_webhooks(StoreChoice(store, data), make, makes_secrets=True)
+    made = with_webhooks(StoreChoice(store, data), make, makes_secrets=True, policy=policy)
     _print_secret(*made, as_json)
 
 
@@ -127,11 +135,13 @@ def describe(
 @_url
 @_events
 @_form
+@_policies
 @store_options
 @keyforms.json_option
 def edit(
     integration: str,
     watch: str,
+    policies: Path | None,
     store: StoreAddress | None,
     data: Path,
     as_json: bool,
@@ -141,12 +151,13 @@ def edit(
     given = given_fields(**options)
     if not given:
         raise click.UsageError("no field to change was given")
+    policy = keyforms.load_policy(policies)
 
     async def change(webhooks: Webhooks) -> WatchView:
         its = await account_of(webhooks, integration)
         return await webhooks.watches.edit(keyforms.os_actor(), *its, watch, given)
 
-    _show(with_webhooks(StoreChoice(store, data), change), as_json)
+    _show(with_webhooks(StoreChoice(store, data), change, policy=policy), as_json)
 
 
 @watches.command("rotate-secret", epilog=f"Example: gateway watches rotate-secret {_EXAMPLE}")
@@ -217,13 +228,20 @@ def _print_secret(view: WatchView, secret: str, as_json: bool) -> None:
     if as_json:
         _print({**view_as_json(view), "secret": secret})
         return
-    click.echo(keyforms.as_lines(view_as_json(view)))
+    click.echo(_lines(view))
     click.echo(f"\n{secret}\n\nThis is shown once: its receiver verifies deliveries by it.")
 
 
 def _show(view: WatchView, as_json: bool) -> None:
-    shown = view_as_json(view)
-    _print(shown) if as_json else click.echo(keyforms.as_lines(shown))
+    _print(view_as_json(view)) if as_json else click.echo(_lines(view))
+
+
+def _lines(view: WatchView) -> str:
+    """All about a watch; its status in words, with the times and the reason of a bad one."""
+    shown = {**view_as_json(view), "status": status_words(view.health)}
+    for name in ("reason", "disabled_since", "failures", "failing_since"):
+        del shown[name]
+    return keyforms.as_lines(shown)
 
 
 def _print(shown: object) -> None:

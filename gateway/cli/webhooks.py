@@ -6,20 +6,24 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, TypeVar
 
 import click
 
 from gateway.cli.keyforms import usage_error
 from gateway.cli.store import StoreChoice, with_managed
-from gateway.domain.webhooks.deliveries import is_id
+from gateway.domain.policy import Policy
+from gateway.domain.webhooks.deliveries import Page, is_id
 from gateway.domain.webhooks.events import Integration
+from gateway.domain.webhooks.settings import WebhookSettings
 from gateway.manage.deliveries import MOST_PAGE
 from gateway.manage.problems import Invalid
 from gateway.manage.reading import read_moment_us
 from gateway.manage.webhooks import Webhooks, build_webhooks
 from gateway.stores.managed import ManagedStores
 from gateway.stores.redis.address import secret_from_env
+from gateway.stores.redis.embedded import EmbeddedFailed, check_has_store
 from gateway.webhooks.master import Master, MasterFault, read_master
 from gateway.webhooks.sealing import Sealer
 
@@ -50,11 +54,22 @@ class Key:
             )
 
 
-def with_webhooks(choice: StoreChoice, action: Action[T], *, makes_secrets: bool = False) -> T:
+def with_webhooks(
+    choice: StoreChoice,
+    action: Action[T],
+    *,
+    makes_secrets: bool = False,
+    policy: Policy | None = None,
+) -> T:
     """Run an action on the webhooks of the store; errors as of `with_managed`.
 
     makes_secrets: it needs the webhook key, which is made where there is none yet
+    policy:        whose settings hold; None: the default ones
     """
+    settings = WebhookSettings() if policy is None else policy.webhooks
+    if makes_secrets and choice.address is None and not choice.may_make:
+        # No key is made in a folder without a store.
+        _check_folder(choice.data)
     key = _read_key(choice) if makes_secrets else None
 
     async def act(stores: ManagedStores) -> T:
@@ -64,10 +79,20 @@ def with_webhooks(choice: StoreChoice, action: Action[T], *, makes_secrets: bool
         master = b"" if key is None else key.master.key
         sealer = _Unsealed() if key is None else Sealer(master)
         return await action(
-            build_webhooks(stores.webhooks, stores.audit, master, sealer, stores.clock_us)
+            build_webhooks(
+                *(stores.webhooks, stores.audit, master, sealer, stores.clock_us), lambda: settings
+            )
         )
 
     return with_managed(choice, act)
+
+
+def _check_folder(data: Path) -> None:
+    """Raises ClickException: there is no private store in it."""
+    try:
+        check_has_store(data)
+    except EmbeddedFailed as error:
+        raise click.ClickException(str(error)) from error
 
 
 def _read_key(choice: StoreChoice) -> Key:
@@ -139,6 +164,22 @@ def given_fields(**options: Any) -> dict[str, object]:
         for name, value in options.items()
         if value not in (None, ())
     }
+
+
+async def paged(
+    read: Callable[[int, int], Awaitable[Page[T]]], count: int, before_us: int
+) -> list[T]:
+    """So many entries of a list, of as many pages as it takes.
+
+    read: a page of so many entries at most, before then
+    """
+    found: list[T] = []
+    while True:
+        page = await read(count - len(found), before_us)
+        found += page
+        if len(found) >= count or not page.next_us:
+            return found
+        before_us = page.next_us
 
 
 # -- events and deliveries -------------------------------------------------------------------------

@@ -320,8 +320,9 @@ class Policy:
     @property
     def contents(self) -> tuple[object, ...]:
         """What was read from the files in `used`, to be compared: it is not in the hash."""
-        responses = tuple(route.respond for route in self.routes.values())
-        return self.access_lists, self.error_pages, responses, self.mcp_secrets
+        routes = self.routes.values()
+        by_route = tuple((route.respond, route.verification) for route in routes)
+        return self.access_lists, self.error_pages, by_route, self.mcp_secrets
 
     @property
     def access_lists(self) -> tuple[AccessList, ...]:

@@ -92,6 +92,10 @@ class BudgetSpent(Exception):
     """There is no room for an event until others are over."""
 
 
+class ResentTooOften(Exception):
+    """An event was sent again as often as one may be."""
+
+
 class CorruptRecord(Exception):
     """The value that the store has under a name was not written by the gateway."""
 
@@ -333,6 +337,14 @@ class PolicyStore(Protocol):
 
         The next entry of this policy has it as its cause.
         """
+        ...
+
+
+class AuditWriter(Protocol):
+    """What can append to the audit log. It may raise StoreDown."""
+
+    async def append(self, event: Event) -> Entry | None:
+        """None: it is beyond a bound, and is not written."""
         ...
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.domain.audit import MOST_NUMBER, UNREADABLE, Entry, Event
-from gateway.domain.ports import AuditStore
+from gateway.domain.ports import AuditStore, AuditWriter
 from gateway.manage.audit_chain import Chain, Verified
 from gateway.manage.views import moment
 
@@ -111,7 +111,7 @@ class Audit:
         return chain.verified()
 
 
-async def note(audit: AuditStore, event: Event) -> None:
+async def note(audit: AuditWriter, event: Event) -> None:
     """Append an event to the log. Never raises: failures are logged."""
     try:
         await audit.append(event)

@@ -9,15 +9,24 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, Protocol
 
 from gateway.domain.audit import Event
-from gateway.domain.ports import AuditStore, BudgetSpent, CorruptRecord
+from gateway.domain.ports import (
+    AuditWriter,
+    BudgetSpent,
+    CorruptRecord,
+    ResentTooOften,
+    StoreDown,
+)
 from gateway.domain.webhooks.deliveries import (
     Attempt,
     Delivery,
     KeptEvent,
+    Page,
     Replayed,
     is_id,
     shard_of,
@@ -26,35 +35,37 @@ from gateway.domain.webhooks.events import Integration
 from gateway.domain.webhooks.watches import Watch
 from gateway.manage import audit_log
 from gateway.manage.audit_log import Actor
-from gateway.manage.problems import Conflict, Fault, Invalid, NotThere
-from gateway.manage.reading import found
+from gateway.manage.problems import Conflict, Fault, Full, Invalid, NotThere
+from gateway.manage.reading import Reader, found, read_moment_us
 from gateway.manage.views import moment
 
 #: The most of one page, and deliveries of one replay.
 MOST_PAGE: Final = 200
 MOST_REPLAY: Final = 10_000
 STATES: Final = ("queued", "leased", "waiting", "delivered", "dead", "cancelled")
-_NO_ROOM: Final = "there is no room for more deliveries now: try again later"
+_TOO_OFTEN: Final = "this event was sent again as often as one may be"
 
 
-class WatchStore(Protocol):
+class ReplayStore(Protocol):
     """What `stores.webhooks.resources` keeps."""
 
     async def integration(self, integration: str) -> Integration | None: ...
     async def watch(self, integration: str, watch: str) -> Watch | None: ...
+    async def begin_replay(self, account: str) -> str | None: ...
+    async def end_replay(self, account: str, token: str) -> None: ...
 
 
 class Queue(Protocol):
     """What `stores.webhooks.queue` keeps of a shard."""
 
-    async def events(self, integration: str, most: int, before_us: int) -> list[KeptEvent]: ...
+    async def events(self, integration: str, most: int, before_us: int) -> Page[KeptEvent]: ...
     async def event(self, event: str) -> KeptEvent | None: ...
     async def delivery(self, delivery: str) -> Delivery | None: ...
     async def deliveries(
         self, watch: str, most: int, before_us: int, states: Collection[str]
-    ) -> list[Delivery]: ...
+    ) -> Page[Delivery]: ...
     async def deliveries_of(self, event: str) -> list[Delivery]: ...
-    async def dead(self, integration: str, most: int, before_us: int) -> list[Delivery]: ...
+    async def dead(self, integration: str, most: int, before_us: int) -> Page[Delivery]: ...
     async def resend(self, event: str, watch: str) -> str | None: ...
     async def replay(
         self, integration: str, watch: str, from_us: int, to_us: int, most: int
@@ -74,9 +85,9 @@ class Deliveries:
 
     def __init__(
         self,
-        resources: WatchStore,
+        resources: ReplayStore,
         queues: Sequence[Queue],
-        audit: AuditStore,
+        audit: AuditWriter,
         clock_us: Callable[[], int],
     ) -> None:
         self._resources = resources
@@ -86,8 +97,8 @@ class Deliveries:
 
     async def events(
         self, account: str | None, integration: str, most: int = 50, before_us: int = 0
-    ) -> list[KeptEvent]:
-        """The newest first; large ones make a page shorter. There are more as long as any is there.
+    ) -> Page[KeptEvent]:
+        """The newest first; large ones make a page shorter.
 
         before_us: accepted before then; 0: any. Raises NotThere, Invalid.
         """
@@ -96,11 +107,12 @@ class Deliveries:
 
     async def event_views(
         self, account: str | None, integration: str, most: int = 50, before_us: int = 0
-    ) -> list[EventView]:
+    ) -> Page[EventView]:
         """`events` with the deliveries of each."""
         queue = await self._queue(account, integration)
         kept = await queue.events(integration, _page(most), before_us)
-        return [EventView(each, tuple(await queue.deliveries_of(each.id))) for each in kept]
+        views = [EventView(each, tuple(await queue.deliveries_of(each.id))) for each in kept]
+        return Page(views, kept.next_us)
 
     async def event(self, account: str | None, integration: str, event: str) -> EventView:
         """Raises NotThere."""
@@ -116,10 +128,10 @@ class Deliveries:
         states: Collection[str] = (),
         most: int = 50,
         before_us: int = 0,
-    ) -> list[Delivery]:
+    ) -> Page[Delivery]:
         """Those of a watch, the newest first. states: only these; raises NotThere, Invalid
 
-        Among many deliveries, only the last 20,000 before then are searched for states.
+        Only the next 500 are searched for states: a page may be empty though there are more.
         """
         queue = await self._watch(account, integration, watch)
         faults = [
@@ -146,7 +158,7 @@ class Deliveries:
 
     async def dead(
         self, account: str | None, integration: str, most: int = 50, before_us: int = 0
-    ) -> list[Delivery]:
+    ) -> Page[Delivery]:
         """The dead letters, the last one first; what is sent again is none.
 
         before_us: given up before then; 0: any. Raises NotThere, Invalid.
@@ -159,14 +171,16 @@ class Deliveries:
     ) -> str:
         """Deliver an event to a watch once more: the id of the delivery.
 
-        Raises NotThere, Conflict.
+        Raises NotThere, Conflict, Full.
         """
         queue = await self._watch(account, integration, watch)
         await self._event(queue, integration, event)
         try:
             made = await queue.resend(event, watch)
         except BudgetSpent as error:
-            raise Conflict(_NO_ROOM) from error
+            raise Full("there is no room for more deliveries until some are over") from error
+        except ResentTooOften as error:
+            raise Conflict(_TOO_OFTEN) from error
         if made is None:
             raise Conflict(f"watch {watch} is disabled: resume it")
         await self._note(actor, "watch.resend", watch, {"event": event, "delivery": made})
@@ -183,15 +197,25 @@ class Deliveries:
     ) -> Replayed:
         """Deliver the kept events of a time again, as far as the watch takes them.
 
-        from_us, to_us: accepted from then, and before then. Raises NotThere, Invalid, Conflict.
+        Of an account one replay at a time, whoever asks for it.
+
+        from_us, to_us: accepted from then, and before then. Raises NotThere, Invalid, Conflict,
+            Full.
         """
+        its = await self._integration(account, integration)
         queue = await self._watch(account, integration, watch)
         if from_us >= to_us:
             raise Invalid(Fault("to", str(moment(to_us)), f"a time after {moment(from_us)}"))
+        token = await self._resources.begin_replay(its.account)
+        if token is None:
+            raise Conflict("another replay of the account is in progress: wait until it has ended")
         try:
             made = await queue.replay(integration, watch, from_us, to_us, MOST_REPLAY)
         except BudgetSpent as error:
-            raise Conflict(_NO_ROOM) from error
+            raise Full("there is no room for more deliveries until some are over") from error
+        finally:
+            with suppress(StoreDown):
+                await self._resources.end_replay(its.account, token)
         if made is None:
             raise Conflict(f"watch {watch} is disabled: resume it")
         if made.count:
@@ -201,10 +225,14 @@ class Deliveries:
 
     # -- the parts ---------------------------------------------------------------------------------
 
-    async def _queue(self, account: str | None, integration: str) -> Queue:
+    async def _integration(self, account: str | None, integration: str) -> Integration:
         its = await self._resources.integration(integration)
         if its is None or account not in (None, its.account):
             raise NotThere("there is no integration with this id")
+        return its
+
+    async def _queue(self, account: str | None, integration: str) -> Queue:
+        await self._integration(account, integration)
         return self._queues[shard_of(integration)]
 
     async def _watch(self, account: str | None, integration: str, watch: str) -> Queue:
@@ -237,6 +265,17 @@ class Deliveries:
         await audit_log.note(self._audit, event)
 
 
+#: The fields of a replay, both required.
+SPAN_FIELDS: Final[Mapping[str, Reader]] = {
+    name: partial(read_moment_us, name) for name in ("from", "to")
+}
+
+
+def queued_words(count: int) -> str:
+    """How many deliveries were queued: "1 delivery is queued"."""
+    return f"{count} {'delivery is' if count == 1 else 'deliveries are'} queued"
+
+
 def delivery_states(deliveries: Iterable[Delivery]) -> list[tuple[str, int]]:
     """How many of these deliveries are in each state, in the order of STATES."""
     counts = Counter(each.state for each in deliveries)
@@ -250,7 +289,7 @@ def _page(most: int) -> int:
 
 
 def event_as_json(event: KeptEvent) -> dict[str, object]:
-    """An event; `event` is what is delivered, or null where others have written what is no JSON."""
+    """An event; `event` is what is delivered, or null where it is too long or no JSON."""
     try:
         body = json.loads(event.body)
     except (ValueError, RecursionError):
@@ -288,9 +327,14 @@ def delivery_as_json(delivery: Delivery) -> dict[str, object]:
 
 
 def replayed_as_json(replayed: Replayed) -> dict[str, object]:
-    """What a replay has queued. next: the `from` that goes on with the rest; null: it was all"""
+    """What a replay has queued.
+
+    waiting: the events that were left out, as their deliveries to the watch are not over
+    next:    the `from` that goes on with the rest; null: it was all
+    """
     return {
         "deliveries": replayed.count,
+        "waiting": replayed.waiting,
         "next": None if replayed.complete else moment(replayed.next_us),
     }
 

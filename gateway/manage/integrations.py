@@ -10,33 +10,30 @@ import builtins
 import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from typing import Any, Final, Protocol
 
 from gateway.domain.audit import Event
 from gateway.domain.ports import AuditStore, BudgetSpent
-from gateway.domain.webhooks.event_types import is_type
-from gateway.domain.webhooks.events import MOST_EVENT, MOST_ID, Integration, published
+from gateway.domain.webhooks.events import MOST_EVENT, Integration, TooLarge, published
 from gateway.domain.webhooks.kinds.own import GATEWAY
 from gateway.domain.webhooks.kinds.table import KINDS
 from gateway.domain.webhooks.notices import has_notices
 from gateway.domain.webhooks.watches import Watch
 from gateway.manage import audit_log
 from gateway.manage.audit_log import Actor
+from gateway.manage.integration_fields import (
+    CHANGEABLE,
+    EVENT_FIELDS,
+    NEW_FIELDS,
+    read_secrets,
+)
 from gateway.manage.problems import Changed, Conflict, Fault, Full, Invalid, NotThere
-from gateway.manage.reading import Reader, found, read_fields, read_name, read_word
-from gateway.manage.views import moment
+from gateway.manage.reading import read_fields
+from gateway.manage.views import moment, version_of
 from gateway.manage.watches import check_mark
-from gateway.policies.faults import one_of
 
-#: How many secrets of a provider hold at a time, and how long one is.
-MOST_SECRETS: Final = 4
-LEAST_SECRET: Final = 16
-MOST_SECRET: Final = 512
 #: Before the random part of a capture address.
 CAPTURE_PATH: Final = "/hooks/"
-_SECRET_WORDS: Final = f"{LEAST_SECRET} to {MOST_SECRET} printable ASCII characters, without spaces"
-_ID_WORDS: Final = f"1 to {MOST_ID} printable characters"
 
 
 class IntegrationStore(Protocol):
@@ -54,7 +51,9 @@ class IntegrationStore(Protocol):
 class EventQueue(Protocol):
     """What `stores.webhooks.queue` takes."""
 
-    async def accept(self, integration: str, event: str, event_type: str, body: bytes) -> int: ...
+    async def accept(
+        self, integration: str, event: str, event_type: str, body: bytes, account: str
+    ) -> int: ...
 
 
 class Sealing(Protocol):
@@ -83,8 +82,10 @@ class Published:
 class Integrations:
     """The integrations of all accounts.
 
+    Changes take a version, as `integration_version` of what may be changed; None: any.
+
     queue_of:   the queue of an integration's events
-    most_bytes: of an event's data
+    most_bytes: of an event
     new_id:     the random part of an id
     """
 
@@ -110,7 +111,7 @@ class Integrations:
         self, actor: Actor, given: Mapping[str, object]
     ) -> tuple[Integration, NewSecrets]:
         """A new one, and its provider's secret if none was given. Raises Invalid, Conflict."""
-        values = read_fields(given, _NEW_READERS, "kind", "account", "name")
+        values = read_fields(given, NEW_FIELDS, "kind", "account", "name")
         its_secrets = values.pop("secrets", None)
         kind = KINDS[values["kind"]]
         integration = Integration(
@@ -147,10 +148,14 @@ class Integrations:
         return [each for each in known if account in (None, each.account)]
 
     async def edit(
-        self, actor: Actor, integration: str, given: Mapping[str, object]
+        self,
+        actor: Actor,
+        integration: str,
+        given: Mapping[str, object],
+        version: str | None = None,
     ) -> Integration:
         """Change some fields. Raises NotThere, Invalid, Changed."""
-        old = await self.get(integration)
+        old = await self._known(integration, version)
         faults = [
             Fault(name, "a value", "no change of it: make another integration")
             for name in ("kind", "account")
@@ -158,46 +163,63 @@ class Integrations:
         ]
         if faults:
             raise Invalid(*faults)
-        values = _in_record(read_fields(given, _READERS))
+        values = _in_record(read_fields(given, CHANGEABLE))
         return await self._change(actor, "integration.edit", old, replace(old, **values))
 
-    async def pause(self, actor: Actor, integration: str) -> Integration:
+    async def pause(
+        self, actor: Actor, integration: str, version: str | None = None
+    ) -> Integration:
         """Nothing is captured until it is resumed. Raises NotThere, Changed."""
-        old = await self.get(integration)
+        old = await self._known(integration, version)
         return await self._change(actor, "integration.pause", old, replace(old, is_paused=True))
 
-    async def resume(self, actor: Actor, integration: str) -> Integration:
+    async def resume(
+        self, actor: Actor, integration: str, version: str | None = None
+    ) -> Integration:
         """Raises NotThere, Changed."""
-        old = await self.get(integration)
+        old = await self._known(integration, version)
         return await self._change(actor, "integration.resume", old, replace(old, is_paused=False))
 
-    async def rotate_address(self, actor: Actor, integration: str) -> Integration:
+    async def rotate_address(
+        self, actor: Actor, integration: str, version: str | None = None
+    ) -> Integration:
         """A new capture address, in place of the one before.
 
         Raises NotThere, Conflict, Changed.
         """
-        old = await self._captures(integration)
+        old = await self._captures(integration, version)
         new = replace(old, capture=secrets.token_hex(16))
         return await self._change(actor, "integration.rotate_address", old, new)
 
     async def set_secrets(
-        self, actor: Actor, integration: str, given: Mapping[str, object]
+        self,
+        actor: Actor,
+        integration: str,
+        given: Mapping[str, object],
+        version: str | None = None,
     ) -> tuple[Integration, NewSecrets]:
         """Replace the provider's secrets, or make one if none is given.
 
         Raises NotThere, Invalid, Conflict, Changed.
         """
-        old = await self._captures(integration)
-        values = read_fields(given, {"secrets": _read_secrets})
+        old = await self._captures(integration, version)
+        values = read_fields(given, {"secrets": read_secrets})
         new, shown = await self._sealed(old, values.get("secrets"))
         return await self._change(actor, "integration.set_secrets", old, new), shown
 
-    async def remove(self, actor: Actor, integration: str, *, force: bool = False) -> int:
-        """Remove it; returns how many watches went with it. Raises NotThere, Conflict.
+    async def remove(
+        self,
+        actor: Actor,
+        integration: str,
+        *,
+        force: bool = False,
+        version: str | None = None,
+    ) -> int:
+        """Remove it; returns how many watches went with it. Raises NotThere, Conflict, Changed.
 
         force: with its watches, which cancels what waits for them; else they are a Conflict
         """
-        old = await self.get(integration)
+        old = await self._known(integration, version)
         watches = len(await self._store.watches(integration))
         if watches and not force:
             what = "1 watch" if watches == 1 else f"{watches} watches"
@@ -216,28 +238,41 @@ class Integrations:
         It is not in the audit log, which would have no room for anything else.
         """
         its = await self.get(integration)
-        values = read_fields(given, _EVENT_READERS, "type", "data")
+        values = read_fields(given, EVENT_FIELDS, "type", "data")
         if its.is_paused:
             raise Conflict(f"integration {integration} is paused: resume it")
         event_id = values.get("id") or secrets.token_hex(16)
         try:
-            event = published(its, values["type"], values["data"], event_id, self._clock_us())
+            event = published(
+                *(its, values["type"], values["data"], event_id, self._clock_us()),
+                self._most_bytes(),
+            )
+        except TooLarge as error:
+            what = f"an event of {error.size} bytes"
+            raise Invalid(Fault("data", what, f"{error.most} at most")) from error
         except (ValueError, RecursionError) as error:
             what = "a value that JSON does not have, or too many levels"
             raise Invalid(Fault("data", what, "an object of JSON")) from error
-        if len(event.body) > (most := self._most_bytes()):
-            raise Invalid(Fault("data", f"an event of {len(event.body)} bytes", f"{most} at most"))
         queue = self._queue_of(integration)
         try:
-            deliveries = await queue.accept(integration, event.id, event.type, event.body)
+            deliveries = await queue.accept(
+                integration, event.id, event.type, event.body, its.account
+            )
         except BudgetSpent as error:
             raise Full("there is no room for events until some are delivered") from error
         return Published(event.id, deliveries)
 
     # -- the parts ---------------------------------------------------------------------------------
 
-    async def _captures(self, integration: str) -> Integration:
+    async def _known(self, integration: str, version: str | None) -> Integration:
+        """Raises NotThere; Changed if it has another version."""
         its = await self.get(integration)
+        if version not in (None, integration_version(its)):
+            raise _changed(integration)
+        return its
+
+    async def _captures(self, integration: str, version: str | None) -> Integration:
+        its = await self._known(integration, version)
         if not KINDS[its.kind].captures:
             raise Conflict(str(_no_provider(its.kind)))
         return its
@@ -266,7 +301,7 @@ class Integrations:
     ) -> Integration:
         if new != old:
             if not await self._store.replace_integration(old, new):
-                raise Changed(f"integration {old.id} was changed by someone else, load it again")
+                raise _changed(old.id)
             await self._note(actor, action, old, new)
         return new
 
@@ -292,6 +327,15 @@ def integration_as_json(integration: Integration) -> dict[str, object]:
     return {**_recorded(integration), "capture": capture}
 
 
+def integration_version(integration: Integration) -> str:
+    """The version of an integration, which changes with every field and with its secrets."""
+    return version_of({**integration_as_json(integration), "sealed": integration.sealed})
+
+
+def _changed(integration: str) -> Changed:
+    return Changed(f"integration {integration} was changed by someone else, load it again")
+
+
 def _recorded(integration: Integration) -> dict[str, object]:
     return {
         "id": integration.id,
@@ -313,70 +357,3 @@ def _new_secret() -> str:
 
 def _no_provider(kind: str) -> Fault:
     return Fault("kind", kind, "one with a provider: this one has no address and no secret")
-
-
-# -- readers ---------------------------------------------------------------------------------------
-
-
-def _read_kind(value: object) -> str:
-    if not isinstance(value, str) or value not in KINDS:
-        raise Invalid(Fault("kind", found(value), one_of(KINDS)))
-    return value
-
-
-def _read_paused(value: object) -> bool:
-    if not isinstance(value, bool):
-        raise Invalid(Fault("paused", found(value), "true or false"))
-    return value
-
-
-def _read_secrets(value: object) -> tuple[str, ...]:
-    """The faults never show what was found: it may be most of a secret."""
-    if not isinstance(value, Sequence) or isinstance(value, str):
-        raise Invalid(Fault("secrets", "no list", f"a list of 1 to {MOST_SECRETS}"))
-    if not 1 <= len(value) <= MOST_SECRETS:
-        raise Invalid(Fault("secrets", f"{len(value)} entries", f"1 to {MOST_SECRETS}"))
-    faults = [
-        Fault(f"secrets[{index}]", "another text or value", _SECRET_WORDS)
-        for index, entry in enumerate(value)
-        if not isinstance(entry, str) or not _is_secret(entry)
-    ]
-    if faults:
-        raise Invalid(*faults)
-    return tuple(value)
-
-
-def _is_secret(text: str) -> bool:
-    return LEAST_SECRET <= len(text) <= MOST_SECRET and all("!" <= char <= "~" for char in text)
-
-
-def _read_type(value: object) -> str:
-    if not isinstance(value, str) or not is_type(value):
-        raise Invalid(Fault("type", found(value), 'a type such as "deployment.finished"'))
-    return value
-
-
-def _read_data(value: object) -> dict[str, Any]:
-    if not isinstance(value, Mapping):
-        raise Invalid(Fault("data", found(value), "an object"))
-    return dict(value)
-
-
-def _read_id(value: object) -> str:
-    if not isinstance(value, str) or not 1 <= len(value) <= MOST_ID or not value.isprintable():
-        raise Invalid(Fault("id", found(value), _ID_WORDS))
-    return value
-
-
-_READERS: Final[Mapping[str, Reader]] = {"name": read_name, "paused": _read_paused}
-_NEW_READERS: Final[Mapping[str, Reader]] = {
-    **_READERS,
-    "kind": _read_kind,
-    "account": partial(read_word, "account"),
-    "secrets": _read_secrets,
-}
-_EVENT_READERS: Final[Mapping[str, Reader]] = {
-    "type": _read_type,
-    "data": _read_data,
-    "id": _read_id,
-}

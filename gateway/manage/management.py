@@ -50,6 +50,11 @@ class Management:
     connections: Connections
     clock_us: Callable[[], int]
     webhooks: Webhooks | None = None
+    customers: Audit | None = None
+
+    def audit_of(self, log: str) -> Audit:
+        """The log of operators' changes, or of "customers"."""
+        return self.customers if log == "customers" and self.customers else self.audit
 
 
 def build_management(
@@ -65,6 +70,7 @@ def build_management(
     clock_us: Callable[[], int],
     snapshot: Callable[[], Snapshot] = Snapshot,
     webhooks: Webhooks | None = None,
+    customers: AuditStore | None = None,
 ) -> Management:
     """Build it on these stores.
 
@@ -89,4 +95,5 @@ def build_management(
         connections=Connections(connections, keys, limits),
         clock_us=clock_us,
         webhooks=webhooks,
+        customers=None if customers is None else Audit(customers),
     )

@@ -44,6 +44,15 @@ MEDIA_TYPE: Final = Refusal(
     "UNSUPPORTED_MEDIA_TYPE",
     "The body is not declared as JSON. Send it as 'Content-Type: application/json'.",
 )
+BODIES_FULL: Final = Refusal(
+    "bodies_full",
+    503,
+    "service_unavailable",
+    "TOO_MANY_BODIES",
+    "Too many request bodies are being received at the moment. Try again shortly.",
+    "gateway",
+    closes=True,
+)
 TOO_MANY_TESTS: Final = Refusal(
     "too_many_tests",
     503,
@@ -51,6 +60,13 @@ TOO_MANY_TESTS: Final = Refusal(
     "TOO_MANY_TESTS",
     "Too many webhooks are being tested at the moment. Try again shortly.",
     "gateway",
+)
+TOO_MANY_CALLS: Final = Refusal(
+    "too_many_calls",
+    429,
+    "too_many_requests",
+    "TOO_MANY_CALLS",
+    "Too many requests of this account are in progress at the API of webhooks. Send fewer at once.",
 )
 
 #: The message of these is the text of the exception.
@@ -64,9 +80,12 @@ FULL: Final = Refusal(
     503,
     "service_unavailable",
     "EVENTS_FULL",
-    "There is no room for more events until some are delivered. Try again later.",
+    "There is no room for more events and deliveries until some are over. Try again later.",
     "gateway",
 )
+
+#: After so many seconds there may be room.
+_FULL_RETRY_S: Final = 30
 
 _OF: Final[dict[type[Exception], Refusal]] = {
     Invalid: INVALID,
@@ -98,6 +117,11 @@ class Told:
     refusal: Refusal
     message: str
     more: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def retry_s(self) -> int | None:
+        """After so many seconds the request may be sent again; None: the refusal does not say"""
+        return _FULL_RETRY_S if self.refusal is FULL else None
 
     def body(self, request_id: str) -> dict[str, Any]:
         """The body of the answer, as JSON."""

@@ -53,9 +53,9 @@ def recorded(record: KeyRecord) -> dict[str, object]:
 
 
 def version_of(recorded: Mapping[str, object]) -> str:
-    """The version of a key or an account, which changes with every field.
+    """The version of a record, which changes with every field.
 
-    recorded: `recorded` of a key, `account_as_json` of an account
+    recorded: `recorded` of a key, `account_as_json` of an account, …
     """
     content = json.dumps(recorded, separators=(",", ":"), sort_keys=True)
     return sha256(content.encode()).hexdigest()[:32]

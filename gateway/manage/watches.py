@@ -13,8 +13,8 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
 from gateway.domain.audit import Event
-from gateway.domain.ports import AuditStore
-from gateway.domain.webhooks.destinations import fault_of_url
+from gateway.domain.ports import AuditWriter
+from gateway.domain.webhooks.destinations import Destinations, fault_of_url
 from gateway.domain.webhooks.event_types import is_pattern
 from gateway.domain.webhooks.events import Integration
 from gateway.domain.webhooks.watches import (
@@ -29,7 +29,7 @@ from gateway.manage import audit_log
 from gateway.manage.audit_log import Actor
 from gateway.manage.problems import Changed, Conflict, Fault, Invalid, NotThere
 from gateway.manage.reading import Reader, found, read_fields
-from gateway.manage.views import moment
+from gateway.manage.views import moment, version_of
 
 _URL_WORDS: Final = "an https:// URL of a public host"
 _PATTERN_WORDS: Final = 'a type such as "pull_request.merged", or "pull_request.*"'
@@ -62,9 +62,10 @@ class WatchStore(Protocol):
     async def watch(self, integration: str, watch: str) -> Watch | None: ...
     async def watches(self, integration: str) -> list[Watch]: ...
     async def replace_watch(self, old: Watch, new: Watch) -> bool: ...
-    async def remove_watch(self, watch: Watch) -> None: ...
-    async def pause(self, watch: Watch) -> None: ...
-    async def resume(self, watch: Watch) -> None: ...
+    async def remove_watch(self, watch: Watch) -> bool: ...
+    async def pause(self, watch: Watch) -> bool: ...
+    async def resume(self, watch: Watch) -> bool: ...
+    async def forget_failures(self, watch: Watch) -> bool: ...
     async def health(self, watch: Watch) -> Health: ...
     async def healths(self, watches: Sequence[Watch]) -> builtins.list[Health]: ...
 
@@ -76,25 +77,35 @@ class WatchView:
     watch: Watch
     health: Health
 
+    @property
+    def version(self) -> str:
+        return watch_version(self.watch)
+
 
 class Watches:
     """The watches of all accounts.
 
-    master: the key of which secrets are derived; new_id: the random part of an id
+    Changes take a version, as `watch_version` of the watch that may be changed; None: any.
+
+    master:       the key of which secrets are derived
+    destinations: where deliveries may go
+    new_id:       the random part of an id
     """
 
     def __init__(
         self,
         store: WatchStore,
-        audit: AuditStore,
+        audit: AuditWriter,
         master: bytes,
         clock_us: Callable[[], int],
+        destinations: Callable[[], Destinations],
         new_id: Callable[[], str] = lambda: secrets.token_hex(12),
     ) -> None:
         self._store = store
         self._audit = audit
         self._master = master
         self._clock_us = clock_us
+        self._destinations = destinations
         self._new_id = new_id
 
     async def integrations(self, account: str) -> list[Integration]:
@@ -106,7 +117,7 @@ class Watches:
     ) -> tuple[WatchView, str]:
         """A new watch, and its secret, which is shown once. Raises NotThere, Invalid, Conflict."""
         await self._integration(account, integration)
-        values = read_fields(given, _READERS, "url", "events")
+        values = read_fields(given, self._readers(), "url", "events")
         await check_mark(self._store, mark_of(self._master))
         watch = Watch(f"wat_{self._new_id()}", integration, created_us=self._clock_us(), **values)
         if not await self._store.add_watch(watch):
@@ -134,7 +145,7 @@ class Watches:
             its_watch = await self._store.watch(its.id, watch)
             if its_watch is not None:
                 return its, its_watch
-        raise NotThere("there is no watch with this id")
+        raise _not_there()
 
     async def edit(
         self,
@@ -143,49 +154,100 @@ class Watches:
         integration: str,
         watch: str,
         given: Mapping[str, object],
+        version: str | None = None,
     ) -> WatchView:
-        """Change some fields. Raises NotThere, Invalid, Changed."""
-        values = read_fields(given, _READERS)
-        return await self._change(actor, "watch.edit", account, integration, watch, values)
+        """Change some fields. With another URL, what waits is due now.
+
+        Raises NotThere, Invalid, Changed.
+        """
+        old = await self._watch(account, integration, watch, version)
+        values = read_fields(given, self._readers(old.url))
+        view = await self._change(actor, "watch.edit", old, values)
+        if view.watch.url == old.url:
+            return view
+        if not await self._store.forget_failures(view.watch):
+            raise _not_there()
+        return await self._view(view.watch)
 
     async def rotate(
-        self, actor: Actor, account: str, integration: str, watch: str
+        self,
+        actor: Actor,
+        account: str,
+        integration: str,
+        watch: str,
+        version: str | None = None,
     ) -> tuple[WatchView, str]:
         """A new secret; for a day, deliveries are signed with the one before as well.
 
         Raises NotThere, Changed.
         """
-        old = await self._watch(account, integration, watch)
+        old = await self._watch(account, integration, watch, version)
         await check_mark(self._store, mark_of(self._master))
         values = {"version": old.version + 1, "rotated_us": self._clock_us()}
-        view = await self._change(actor, "watch.rotate", account, integration, watch, values, old)
+        view = await self._change(actor, "watch.rotate", old, values)
         return view, secret_of(self._master, watch, view.watch.version)
 
-    async def remove(self, actor: Actor, account: str, integration: str, watch: str) -> None:
-        """Cancels what waits for it. Raises NotThere."""
-        old = await self._watch(account, integration, watch)
-        await self._store.remove_watch(old)
+    async def remove(
+        self,
+        actor: Actor,
+        account: str,
+        integration: str,
+        watch: str,
+        version: str | None = None,
+    ) -> None:
+        """Cancels what waits for it. Raises NotThere, Changed."""
+        old = await self._watch(account, integration, watch, version)
+        if not await self._store.remove_watch(old):
+            raise _not_there()
         await self._note(actor, "watch.remove", old, None)
 
-    async def pause(self, actor: Actor, account: str, integration: str, watch: str) -> WatchView:
-        """Its events wait until it is resumed. Raises NotThere, Conflict."""
-        old = await self.get(account, integration, watch)
+    async def pause(
+        self,
+        actor: Actor,
+        account: str,
+        integration: str,
+        watch: str,
+        version: str | None = None,
+    ) -> WatchView:
+        """Its events wait until it is resumed. Raises NotThere, Conflict, Changed."""
+        old = await self._view(await self._watch(account, integration, watch, version))
         if old.health.state == "disabled":
             raise Conflict(f"watch {watch} is disabled ({old.health.why}): resume it")
         if old.health.state != "paused":
-            await self._store.pause(old.watch)
+            if not await self._store.pause(old.watch):
+                raise _not_there()
             await self._note(actor, "watch.pause", old.watch, old.watch)
         return await self._view(old.watch)
 
-    async def resume(self, actor: Actor, account: str, integration: str, watch: str) -> WatchView:
-        """Also one that was disabled. Raises NotThere."""
-        old = await self.get(account, integration, watch)
-        if old.health.state in ("paused", "disabled"):
-            await self._store.resume(old.watch)
+    async def resume(
+        self,
+        actor: Actor,
+        account: str,
+        integration: str,
+        watch: str,
+        version: str | None = None,
+    ) -> WatchView:
+        """Also one that was disabled. What waits is due now. Raises NotThere, Changed."""
+        old = await self._view(await self._watch(account, integration, watch, version))
+        if old.health.state != "active" or old.health.waiting:
+            if not await self._store.resume(old.watch):
+                raise _not_there()
             await self._note(actor, "watch.resume", old.watch, old.watch)
         return await self._view(old.watch)
 
     # -- the parts ---------------------------------------------------------------------------------
+
+    def _readers(self, known: str = "") -> Mapping[str, Reader]:
+        """The readers of all fields. known: a URL that the watch has, whatever is allowed by now"""
+
+        def read_url(value: object) -> str:
+            url = _read_url(value)
+            fault = None if url == known else self._destinations().fault_of_address(url)
+            if fault is not None:
+                raise Invalid(Fault("url", fault, _URL_WORDS))
+            return url
+
+        return {"url": read_url, "events": _read_events, "form": _read_form}
 
     async def _integration(self, account: str, integration: str) -> Integration:
         its = await self._store.integration(integration)
@@ -193,28 +255,25 @@ class Watches:
             raise NotThere("there is no integration with this id")
         return its
 
-    async def _watch(self, account: str, integration: str, watch: str) -> Watch:
+    async def _watch(
+        self, account: str, integration: str, watch: str, version: str | None = None
+    ) -> Watch:
+        """Raises NotThere; Changed if it has another version."""
         await self._integration(account, integration)
         its = await self._store.watch(integration, watch)
         if its is None:
-            raise NotThere("there is no watch with this id")
+            raise _not_there()
+        if version not in (None, watch_version(its)):
+            raise _changed(watch)
         return its
 
     async def _change(
-        self,
-        actor: Actor,
-        action: str,
-        account: str,
-        integration: str,
-        watch: str,
-        values: Mapping[str, Any],
-        old: Watch | None = None,
+        self, actor: Actor, action: str, before: Watch, values: Mapping[str, Any]
     ) -> WatchView:
-        before = old or await self._watch(account, integration, watch)
         after = replace(before, **values)
         if after != before:
             if not await self._store.replace_watch(before, after):
-                raise Changed(f"watch {watch} was changed by someone else, load it again")
+                raise _changed(before.id)
             await self._note(actor, action, before, after)
         return await self._view(after)
 
@@ -250,6 +309,11 @@ def watch_as_json(watch: Watch) -> dict[str, object]:
     }
 
 
+def watch_version(watch: Watch) -> str:
+    """The version of a watch, which changes with every field of its record, not with its status."""
+    return version_of(watch_as_json(watch))
+
+
 def view_as_json(view: WatchView) -> dict[str, object]:
     """A watch and how it does."""
     health = view.health
@@ -257,12 +321,36 @@ def view_as_json(view: WatchView) -> dict[str, object]:
         **watch_as_json(view.watch),
         "status": health.state,
         "reason": health.why or None,
+        "disabled_since": moment(health.disabled_us or None),
         "waiting": health.waiting,
         "in_flight": health.in_flight,
         "failures": health.failures,
+        "failing_since": moment(health.failed_us or None),
         "last_success": moment(health.last_success_us or None),
-        "next_probe": moment(health.probe_us or None),
+        "next_attempt": moment(health.next_us or None),
     }
+
+
+def status_words(health: Health) -> str:
+    """How a watch does: "disabled since …, after 3 failed attempts since …, because …"."""
+    failed = "1 failed attempt" if health.failures == 1 else f"{health.failures} failed attempts"
+    first = f" since {moment(health.failed_us)}" if health.failed_us else ""
+    if health.state == "failing":
+        return f"failing{first}, {failed}"
+    if health.state != "disabled":
+        return health.state
+    since = f" since {moment(health.disabled_us)}" if health.disabled_us else ""
+    after = f", after {failed}{first}" if health.failures else ""
+    because = f", because {health.why}" if health.why else ""
+    return f"disabled{since}{after}{because}"
+
+
+def _not_there() -> NotThere:
+    return NotThere("there is no watch with this id")
+
+
+def _changed(watch: str) -> Changed:
+    return Changed(f"watch {watch} was changed by someone else, load it again")
 
 
 def _read_url(value: object) -> str:
@@ -293,10 +381,3 @@ def _read_form(value: object) -> str:
     if value not in ("timed", "body-only"):
         raise Invalid(Fault("form", found(value), _FORM_WORDS))
     return str(value)
-
-
-_READERS: Final[Mapping[str, Reader]] = {
-    "url": _read_url,
-    "events": _read_events,
-    "form": _read_form,
-}

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gateway.domain.ports import AuditStore
-from gateway.domain.webhooks.events import MOST_EVENT
-from gateway.manage.deliveries import Deliveries, Queue
+from gateway.domain.webhooks.settings import WebhookSettings
+from gateway.manage.deliveries import Deliveries, Queue, ReplayStore
 from gateway.manage.integrations import EventQueue, Integrations, IntegrationStore, Sealing
 from gateway.manage.watches import Watches, WatchStore
 
 
-class ResourceStore(IntegrationStore, WatchStore, Protocol):
+class ResourceStore(IntegrationStore, WatchStore, ReplayStore, Protocol):
     """What `stores.webhooks.resources` keeps."""
 
 
@@ -44,14 +44,17 @@ def build_webhooks(
     master: bytes,
     sealer: Sealing,
     clock_us: Callable[[], int],
-    most_bytes: Callable[[], int] = lambda: MOST_EVENT,
+    settings: Callable[[], WebhookSettings] = WebhookSettings,
 ) -> Webhooks:
     """Build it on these stores.
 
     master: the webhook key; sealer: of the secrets of providers, by the same key
     """
     return Webhooks(
-        Integrations(stores.resources, audit, stores.queue_of, sealer, clock_us, most_bytes),
-        Watches(stores.resources, audit, master, clock_us),
+        Integrations(
+            *(stores.resources, audit, stores.queue_of, sealer, clock_us),
+            lambda: settings().event_bytes,
+        ),
+        Watches(stores.resources, audit, master, clock_us, lambda: settings().destinations),
         Deliveries(stores.resources, stores.queues, audit, clock_us),
     )

@@ -185,7 +185,7 @@ class QueryText:
             host, slash, path = rest.partition("/")
             url = scheme + mark + host.rpartition("@")[2] + slash + path
         path, mark, query = url.partition("?")
-        path = redact_path(path) if "gwk" in path else path
+        path = redact_path(path)
         return path if not mark or self._rule == "off" else f"{path}?{self._shown(query)}"
 
     def _shown(self, query: str) -> str:
@@ -217,9 +217,9 @@ def _path(entry: Entry) -> str:
 
 
 def shown_path(path: str) -> str:
-    """A path without its query, which may contain secrets, and without keys."""
+    """A path without its query, which may contain secrets, and without keys and the like."""
     path = path.partition("?")[0]
-    return redact_path(path) if "gwk" in path else path
+    return redact_path(path)
 
 
 def _decision(entry: Entry) -> str:
@@ -255,7 +255,7 @@ def _host(entry: Entry) -> str | None:
 def shown_host(host: bytes) -> str:
     """A Host without keys."""
     text = host.decode("latin-1")
-    return redact_path(text) if "gwk" in text else text
+    return redact_path(text)
 
 
 def _agent(entry: Entry) -> str | None:
@@ -263,7 +263,7 @@ def _agent(entry: Entry) -> str | None:
     if found is None:
         return None
     text = found[1].decode("latin-1")
-    return _cut(redact_path(text) if "gwk" in text else text)
+    return _cut(redact_path(text))
 
 
 def _of_message(read: Callable[[Message], str]) -> Getter:
@@ -278,7 +278,7 @@ def _of_message(read: Callable[[Message], str]) -> Getter:
 
 def _word(text: str) -> str | None:
     """A short text of a client, without keys."""
-    return (redact_path(text) if "gwk" in text else text)[:MOST_NAME] or None
+    return redact_path(text)[:MOST_NAME] or None
 
 
 def _trace(entry: Entry) -> str | None:

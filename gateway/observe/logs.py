@@ -53,6 +53,9 @@ _USER: Final = re.compile(r"://[^/:@]*:")
 #: An API key in a path, with the rest of its segment. A path has few segments, so there are few
 #: matches: 8 KiB take 0.03 ms; one match for each prefix of a key would take 0.1.
 _KEY_IN_PATH: Final = re.compile(r"gwk(?:_|%5[Ff])[^/]*")
+#: A capture address, which only its provider should know: its first characters say which one it is.
+_HOOKS: Final = "/hooks/"
+_CAPTURE_IN_PATH: Final = re.compile(r"(/hooks/[0-9A-Fa-f]{4})[0-9A-Fa-f%]{28,}")
 
 _LEVELS: Final = ("debug", "info", "warning", "error")
 _LEVEL_COLOURS: Final[dict[str, Colour]] = {
@@ -89,12 +92,16 @@ def redact(text: str) -> str:
     for words, pattern, replacement in _RULES:
         if any(word in small for word in words):
             text = pattern.sub(replacement, text)
+    if _HOOKS in text:
+        text = _CAPTURE_IN_PATH.sub(rf"\1{REDACTED}", text)
     return _ADDRESS.sub(_without_password, text) if "://" in text and "@" in text else text
 
 
 def redact_path(path: str) -> str:
-    """A request's path without keys."""
-    return _KEY_IN_PATH.sub(f"gwk_{REDACTED}", path)
+    """A request's path, or a text with one, without keys and capture addresses."""
+    if "gwk" in path:
+        path = _KEY_IN_PATH.sub(f"gwk_{REDACTED}", path)
+    return _CAPTURE_IN_PATH.sub(rf"\1{REDACTED}", path) if _HOOKS in path else path
 
 
 def _without_password(address: re.Match[str]) -> str:

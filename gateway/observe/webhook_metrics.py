@@ -16,8 +16,10 @@ from typing import Final, Literal, Protocol
 
 from gateway.observe.registry import Family, Histogram, Registry, Series, Values
 
+#: Workers report it as well, which counts in a gateway that has any.
+STORE_UP: Final = "store_up"
 #: How deliveries end, or fail and are tried again.
-RESULTS: Final = ("delivered", "failed", "dead", "cancelled")
+RESULTS: Final = ("delivered", "failed", "dead")
 #: Of the answers to attempts; none: there was no answer.
 CLASSES: Final = ("2xx", "3xx", "4xx", "5xx", "none")
 
@@ -54,6 +56,8 @@ class ShardFigures(Protocol):
     @property
     def waiting(self) -> int: ...
     @property
+    def due(self) -> int: ...
+    @property
     def in_flight(self) -> int: ...
     @property
     def dead(self) -> int: ...
@@ -81,6 +85,8 @@ class WebhookMetrics:
     spool_replayed:     webhooks of it that the store has got since
     bytes_budget:       what events and deliveries may take in the store
 
+    store_up:           the store is available
+
     The others are the store's, over all shards; None: not known, as the store is unavailable.
     """
 
@@ -96,6 +102,7 @@ class WebhookMetrics:
         self.spool_bytes = 0
         self.spooled = 0
         self.spool_replayed = 0
+        self.store_up = False
         self.bytes_budget: int | None = None
         self.queue_depth: Mapping[str, int] = {}
         self.oldest_due_seconds: float | None = None
@@ -114,6 +121,7 @@ class WebhookMetrics:
     def store_has(self, shards: Iterable[ShardFigures] | None) -> None:
         """Set what the store has, in all its shards; None: it is unavailable."""
         known = None if shards is None else tuple(shards)
+        self.store_up = known is not None
         if known is None:
             self.queue_depth = {}
             self.oldest_due_seconds = None
@@ -121,6 +129,7 @@ class WebhookMetrics:
             return
         self.queue_depth = {
             "waiting": sum(shard.waiting for shard in known),
+            "due": sum(shard.due for shard in known),
             "in_flight": sum(shard.in_flight for shard in known),
         }
         self.oldest_due_seconds = max((shard.oldest_due_s for shard in known), default=0.0)
@@ -168,11 +177,18 @@ class WebhookMetrics:
 
     def _add_store(self) -> None:
         """What the store has, which every courier reports."""
+        self._registry.number(
+            "gauge",
+            STORE_UP,
+            "1 while the store is available.",
+            lambda: int(self.store_up),
+            merge="min",
+        )
         self._registry.add(
             Family(
                 "gauge",
                 "webhook_queue_depth",
-                "Deliveries in the store that wait for an attempt, or are in flight.",
+                "Deliveries in the store that wait, could be sent now, or are in flight.",
                 ("state",),
                 "max",
             ),

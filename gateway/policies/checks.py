@@ -42,11 +42,12 @@ _MOST_SUGGESTED: Final = 200
 
 def check_upstreams(routes: Sequence[RouteEntry], upstreams: Collection[str]) -> None:
     """Every route's upstream exists, and its canary's, which is another one."""
+    known = [*upstreams, WEBHOOKS]
     for entry in routes:
         for at in (entry.given.get("upstream"), entry.canary_at):
-            if at is not None and at.is_text and at.node.value not in {*upstreams, WEBHOOKS}:
+            if at is not None and at.is_text and at.node.value not in known:
                 name = str(at.node.value)
-                at.add_fault(f"{one_of(upstreams)}{suggestion(name, upstreams)}")
+                at.add_fault(f"{one_of(known)}{suggestion(name, known)}")
         route, at = entry.route, entry.canary_at
         canary = None if route is None else route.canary
         if route and canary and at is not None and canary.upstream == route.upstream != "":

@@ -33,11 +33,12 @@ def webhook_settings() -> Schema:
             "deny": addresses("Those that they may not go to, whatever else allows them."),
             "ca": path(
                 "PEM file of authorities that are trusted beside the system's, for receivers in "
-                "networks that allow names.",
+                "networks that allow names. A changed file is reloaded.",
                 "internal-ca.pem",
             ),
             "slots": integer(
-                "Deliveries of one courier in flight.",
+                "Deliveries of one courier in flight. One that takes longer than a second gives "
+                "its slot to another, until twice as many are in flight.",
                 webhooks.MOST_SLOTS,
                 default=default.slots,
                 example=1_000,
@@ -61,7 +62,7 @@ def webhook_settings() -> Schema:
                 "3d",
             ),
             "max_event": size(
-                "The largest webhook that is captured, up to "
+                "The largest webhook that is captured, and the largest event, up to "
                 f"{webhooks.MOST_EVENT_BYTES // 1024**2}MiB.",
                 default.event_bytes,
                 "256KiB",

@@ -71,9 +71,15 @@ def _read_secrets(value: Value) -> tuple[str, ...] | None:
         return None
     for number, line in enumerate(lines, 1):
         if len(line) < LEAST_SECRET or not all(0x20 < byte < 0x7F for byte in line):
-            value.add_fault(expected, f"{value.found} with another line {number}")
+            value.add_fault(expected, f"{value.found}, whose line {number} {_fault_of(line)}")
             return None
     return tuple(line.decode("ascii") for line in lines)
+
+
+def _fault_of(line: bytes) -> str:
+    if len(line) < LEAST_SECRET:
+        return f"has {len(line)} characters"
+    return "has other characters"
 
 
 def _read_forms(value: Value) -> tuple[Form, ...] | None:

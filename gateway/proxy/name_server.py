@@ -25,10 +25,22 @@ _TYPE: Final = struct.Struct("!HHIH")
 
 
 class NameServer(dns.nameserver.Do53Nameserver):
-    """A DNS server, asked by UDP, and by TCP if the answer is too long for that."""
+    """A DNS server, asked by UDP, and by TCP if the answer is too long for that.
 
-    def __init__(self, address: str, port: int) -> None:
+    records:  the most of an answer that are read
+    a_second: the most of all answers that are read in a second
+    """
+
+    def __init__(
+        self,
+        address: str,
+        port: int,
+        records: int = MOST_RECORDS,
+        a_second: int = MOST_A_SECOND,
+    ) -> None:
         super().__init__(address, port)
+        self._records = records
+        self._a_second = a_second
         self._turn = asyncio.Lock()
         #: When the next answer may be read, by the loop's clock.
         self._next_s = 0.0
@@ -51,7 +63,7 @@ class NameServer(dns.nameserver.Do53Nameserver):
         except TimeoutError as error:
             # dnspython asks a server again after its own exception, but not after an OSError.
             raise dns.exception.Timeout from error
-        data = shortened(data)
+        data = shortened(data, self._records)
         await self._wait(count_records(data))
         response = dns.message.from_wire(data, raise_on_truncation=not max_size)
         if not request.is_response(response):
@@ -84,7 +96,7 @@ class NameServer(dns.nameserver.Do53Nameserver):
         loop = asyncio.get_running_loop()
         async with self._turn:
             await asyncio.sleep(max(self._next_s - loop.time(), 0.0))
-            self._next_s = max(self._next_s, loop.time() - 1.0) + records / MOST_A_SECOND
+            self._next_s = max(self._next_s, loop.time() - 1.0) + records / self._a_second
 
 
 class _Datagrams(asyncio.DatagramProtocol):
@@ -108,15 +120,15 @@ def count_records(data: bytes) -> int:
     return sum(_HEADER.unpack_from(data)[3:]) if len(data) >= _HEADER.size else 0
 
 
-def shortened(data: bytes) -> bytes:
-    """A message without what follows its first MOST_RECORDS records.
+def shortened(data: bytes, most: int = MOST_RECORDS) -> bytes:
+    """A message without what follows its first records.
 
     One that is malformed stays as it is, if it has no more records than that; else it has none.
     """
-    if count_records(data) <= MOST_RECORDS:
+    if count_records(data) <= most:
         return data
     ident, flags, questions, answers, _, _ = _HEADER.unpack_from(data)
-    kept = min(answers, MOST_RECORDS)
+    kept = min(answers, most)
     at = _HEADER.size
     try:
         for _ in range(questions):

@@ -64,14 +64,27 @@ class _NotConfigured(Exception):
 
 
 class Resolver:
-    """Looks names up. One object for each worker, as it caches the configuration."""
+    """Looks names up. One object for each process, as it caches the configuration.
+
+    asks_system: for names that DNS does not know. That takes a thread, of which there are few:
+                 whoever chooses a name could hold it
+    bounds:      the records that are read, as of NameServer; (): its own
+    """
 
     def __init__(
-        self, hosts: Path | None = None, configuration: Path | None = None, port: int | None = None
+        self,
+        hosts: Path | None = None,
+        configuration: Path | None = None,
+        port: int | None = None,
+        *,
+        asks_system: bool = True,
+        bounds: tuple[int, int] | tuple[()] = (),
     ) -> None:
         self._hosts = HOSTS if hosts is None else hosts
         self._configuration = CONFIGURATION if configuration is None else configuration
         self._port = PORT if port is None else port
+        self._asks_system = asks_system
+        self._bounds = bounds
         self._dns: DnsResolver | None = None
         self._known: tuple[int, ...] = ()
 
@@ -79,7 +92,7 @@ class Resolver:
         """The targets of a server that is given by its name. Raises OSError, if there are none."""
         if server.srv:
             return await self._by_services(server)
-        addresses, ttl_s = await self._addresses(server.host, server.port)
+        addresses, ttl_s = await self.addresses(server.host, server.port)
         return Answer(targets_of(server, addresses), ttl_s)
 
     async def _by_services(self, server: Server) -> Answer:
@@ -90,7 +103,7 @@ class Resolver:
             raise OSError("the name has no SRV records that can be used")
         found = await asyncio.gather(
             # These names are complete: no search domain is added.
-            *(self._addresses(f"{each.host}.", each.port) for each in services),
+            *(self.addresses(f"{each.host}.", each.port) for each in services),
             return_exceptions=True,
         )
         targets: list[Target] = []
@@ -114,7 +127,8 @@ class Resolver:
             raise failure
         return Answer(tuple(targets[:MOST_TARGETS]), ttl_s)
 
-    async def _addresses(self, host: str, port: int) -> tuple[list[str], float]:
+    async def addresses(self, host: str, port: int) -> tuple[list[str], float]:
+        """The addresses of a name, and for how many seconds they may be used. Raises OSError."""
         found = _in_hosts(self._hosts, host)
         if not found and is_one_place(host):
             found = ["127.0.0.1", "::1"]
@@ -124,8 +138,10 @@ class Resolver:
         if answers:
             ttl_s = float(min(answer.chaining_result.minimum_ttl for answer in answers))
             found = [rdata.address for answer in answers for rdata in answer.rrset or ()]
-        else:
+        elif self._asks_system:
             ttl_s, found = SYSTEM_TTL_S, await _by_system(host, port)
+        else:
+            raise OSError("the name has no address")
         return _routed(found, port), ttl_s
 
     async def _by_dns(self, host: str) -> list[dns.resolver.Answer]:
@@ -176,7 +192,7 @@ class Resolver:
             except (OSError, ValueError, DNSException) as error:  # its text may be anything
                 raise _NotConfigured from error
             resolver.nameservers = [
-                NameServer(str(each), self._port) for each in resolver.nameservers
+                NameServer(str(each), self._port, *self._bounds) for each in resolver.nameservers
             ]
             self._dns, self._known = resolver, known
         return self._dns

@@ -176,7 +176,7 @@ def _webhooks(
         master.key,
         Sealer(master.key),
         stores.clock_us,
-        lambda: loaded().policy.webhooks.event_bytes,
+        lambda: loaded().policy.webhooks,
     )
 
 
@@ -198,4 +198,5 @@ def _manage(
         clock_us=stores.clock_us,
         snapshot=snapshot,
         webhooks=webhooks,
+        customers=stores.customers,
     )

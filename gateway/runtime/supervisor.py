@@ -28,6 +28,7 @@ from gateway.domain.upstreams import Server
 from gateway.manage.policies import Loaded
 from gateway.observe.exposition import render
 from gateway.observe.totals import with_series
+from gateway.observe.webhook_metrics import STORE_UP
 from gateway.policies.load import load
 from gateway.runtime import systemd
 from gateway.runtime.administration import Administration, administration
@@ -300,7 +301,10 @@ class Supervisor:
             snapshot = self._workers.snapshot()
             if self._couriers is not None:
                 pids += self._couriers.pids()
-                snapshot = with_series(snapshot, self._couriers.snapshot().series)
+                series = self._couriers.snapshot().series
+                if self._wanted:
+                    series = tuple(each for each in series if each.family.name != STORE_UP)
+                snapshot = with_series(snapshot, series)
             return await asyncio.to_thread(render, snapshot, accept, pids)
 
     async def readiness(self) -> Readiness:
@@ -328,8 +332,8 @@ class Supervisor:
         return Readiness(found.ready, {**found.checks, "couriers": self._couriers.words})
 
     async def _reloaded(self) -> None:
-        # Workers handle messages in order: one that answers has received `Reload`.
-        await self._workers.collect()
+        # Processes handle messages in order: one that answers has received `Reload`.
+        await self._collect()
         systemd.notify("READY=1")
 
     def _start_successor(self) -> None:

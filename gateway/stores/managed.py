@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gateway.domain.ports import (
     AdminStore,
@@ -30,6 +30,7 @@ from gateway.stores.keys.store import RedisKeyStore
 from gateway.stores.limits.counters import MemoryCounters, RedisCounters
 from gateway.stores.mcp.memory import MemoryConnectionStore
 from gateway.stores.mcp.store import RedisConnectionStore
+from gateway.stores.names import CUSTOMERS_AUDIT
 from gateway.stores.policies.memory import MemoryPolicyStore
 from gateway.stores.policies.store import RedisPolicyStore
 from gateway.stores.redis.address import StoreAddress
@@ -41,6 +42,7 @@ from gateway.stores.usage.memory import MemoryUsageStore
 from gateway.stores.usage.store import RedisUsageStore
 from gateway.stores.warnings.memory import MemoryWarningStore
 from gateway.stores.warnings.store import RedisWarningStore
+from gateway.stores.webhooks.link import executing
 from gateway.stores.webhooks.opening import WebhookStores, open_webhooks
 
 
@@ -50,7 +52,7 @@ class ManagedStores:
 
     clock_us: the store's time, Unix microseconds, by which keys expire
     sync:     reads the store's time now; for commands, which do not wait. Raises StoreDown
-    webhooks: None: of memory://, which has none
+    webhooks: None: of memory://, which has none; customers: the audit log of their changes
     """
 
     keys: KeyStore
@@ -64,6 +66,7 @@ class ManagedStores:
     clock_us: Callable[[], int]
     sync: Callable[[], Awaitable[None]]
     webhooks: WebhookStores | None = None
+    customers: AuditStore = field(default_factory=MemoryAuditStore)
 
 
 @asynccontextmanager
@@ -102,7 +105,8 @@ async def open_managed(
             RedisConnectionStore(client.execute_command),
             clock.now_us,
             keeper.sync,
-            open_webhooks(client.execute_command, webhooks),
+            open_webhooks(executing(client), webhooks),
+            translating(RedisAuditStore(client, CUSTOMERS_AUDIT)),
         )
 
 

@@ -10,12 +10,14 @@ gw:{keys}:reset:COUNTER           exists for a moment after a counter was reset
 gw:{keys}:workers                 sorted set of the live workers
 gw:{keys}:mcp:WORKER              the keys with MCP connections at a worker
 gw:{keys}:audit, audit:head       the audit log, and its last number and hash
+gw:{keys}:audit:customers, …:head  the same, of changes by customers
 gw:{keys}:audit:foreign:…         an audit log that something else wrote to, renamed
 gw:{keys}:warnings                stream of warnings
 gw:{keys}:warned:LEVEL:DIGEST     exists after a warning about a counter at this level
 gw:{keys}:warned:minute           the number of warnings of this minute
 gw:{keys}:hooks:noticed           hash of account -> its integration of the kind `gateway`
 gw:{keys}:hooks:notices           sorted set of warnings that no courier has taken yet
+gw:{keys}:hooks:replaying:NAME    exists while a replay of an account is in progress
 gw:{keys}:hooks:notices:dropped   how many were dropped, as there were too many
 gw:{keys}:admin:token             where the generated admin token is
 gw:{keys}:admin:ended:SESSION     exists after a session was ended
@@ -66,7 +68,7 @@ MCP_PREFIX: Final = KEYS_TAG + "mcp:"
 # -- audit log, warnings, admin listener -----------------------------------------------------------
 
 AUDIT: Final = KEYS_TAG + "audit"
-AUDIT_HEAD: Final = AUDIT + ":head"
+CUSTOMERS_AUDIT: Final = AUDIT + ":customers"
 WARNINGS: Final = KEYS_TAG + "warnings"
 WARNED_PREFIX: Final = KEYS_TAG + "warned:"
 WARNED_MINUTE: Final = WARNED_PREFIX + "minute"
@@ -120,9 +122,14 @@ def subject_of(name: bytes, prefix: str) -> str | None:
     return unquote(text[len(prefix) :]) if text.startswith(prefix) else None
 
 
-def foreign_audit_name(at_us: int, token: str) -> str:
+def audit_head_name(log: str) -> str:
+    """The last number and hash of an audit log."""
+    return f"{log}:head"
+
+
+def foreign_audit_name(at_us: int, token: str, log: str = AUDIT) -> str:
     """The new name of an audit log that something else wrote to."""
-    return f"{AUDIT}:foreign:{at_us}:{token}"
+    return f"{log}:foreign:{at_us}:{token}"
 
 
 def warned_name(level: int, digest: str) -> str:

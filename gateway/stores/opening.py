@@ -43,6 +43,7 @@ from gateway.stores.limits.membership import Membership
 from gateway.stores.mcp.memory import MemoryConnectionStore
 from gateway.stores.mcp.reporter import ConnectionReporter
 from gateway.stores.mcp.store import RedisConnectionStore
+from gateway.stores.names import CUSTOMERS_AUDIT
 from gateway.stores.redis.address import StoreAddress
 from gateway.stores.redis.clients import MasterClient, redis_client
 from gateway.stores.redis.clock import StoreClock
@@ -219,6 +220,8 @@ async def _in_redis(
     audit = translating(RedisAuditStore(client))
     if worker[0] == 0:  # one worker of each gateway is enough
         _with_trimmer(stack, audit, policy, clock.now_us)
+        customers = translating(RedisAuditStore(client, CUSTOMERS_AUDIT))
+        _with_trimmer(stack, customers, policy, clock.now_us)
     stack.callback(status.close)
     return Store(
         keeper,

@@ -6,7 +6,6 @@ whatever is asked for: a local process learns nothing.
 
 from __future__ import annotations
 
-import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -19,12 +18,14 @@ from gateway import errors
 from gateway.domain.ports import StoreDown
 from gateway.domain.webhooks.settings import WebhookSettings
 from gateway.manage.deliveries import Deliveries
-from gateway.manage.refusals import told, told_of
+from gateway.manage.refusals import BODIES_FULL, told, told_of
 from gateway.manage.watches import Watches
 from gateway.observe.log_throttle import LogThrottle
 from gateway.webhooks.answers import refused
+from gateway.webhooks.bodies import MOST_ASKED, BodiesFull, BodyBudget
 from gateway.webhooks.capture import Capture
 from gateway.webhooks.delivery_routes import ROUTES as DELIVERY_ROUTES
+from gateway.webhooks.listener import Connection
 from gateway.webhooks.requests import (
     Call,
     caller_of,
@@ -37,14 +38,12 @@ from gateway.webhooks.requests import (
 from gateway.webhooks.routes import Faces, Handler, Route
 from gateway.webhooks.sender import Sender
 from gateway.webhooks.tester import Tester
+from gateway.webhooks.turns import Turns
 from gateway.webhooks.watch_routes import ROUTES as WATCH_ROUTES
 
 log = logging.getLogger("gateway")
 
 _ROUTES: Final = (*WATCH_ROUTES, *DELIVERY_ROUTES)
-#: The most calls of the API that are served at once; others wait. They share the connections to the
-#: store with deliveries, and 100 at once left none for those.
-AT_ONCE: Final = 24
 #: What is captured needs no key; everything else is of an account.
 _CAPTURES: Final = "/hooks/"
 
@@ -81,11 +80,13 @@ def build_application(deps: ApplicationDeps) -> web.Application:
         deps.watches, deps.sender, deps.master, lambda: deps.settings().names, deps.clock_us
     )
     faces = Faces(deps.watches, deps.deliveries, tester)
-    turns = asyncio.Semaphore(AT_ONCE)
+    turns = Turns()
+    # Not that of captures, whose senders need no key.
+    bodies = BodyBudget(MOST_ASKED)
     router = application.router
     router.add_post(_CAPTURES + "{capture}", deps.capture.serve)
     for route in _ROUTES:
-        serve = _serving(route, faces, turns)
+        serve = _serving(route, faces, turns, bodies)
         if route.method == "GET":
             router.add_get(route.path, serve)  # with HEAD
         else:
@@ -93,16 +94,24 @@ def build_application(deps: ApplicationDeps) -> web.Application:
     return application
 
 
-def _serving(route: Route, faces: Faces, turns: asyncio.Semaphore) -> Serve:
+def _serving(route: Route, faces: Faces, turns: Turns, bodies: BodyBudget) -> Serve:
     handler: Handler = route.handler
 
     async def serve(request: web.Request) -> web.StreamResponse:
         actor, account = caller_of(request)
         path = read_path(request)
         query = read_query(request, route.query)
-        body = await read_json(request) if route.has_body else {}
-        async with turns:
-            return await handler(faces, Call(actor, account, path, query, body))
+        if not route.has_body:
+            return await handle(Call(actor, account, path, query), account)
+        with bodies.body(account) as held:
+            body = await read_json(request, held)
+            return await handle(Call(actor, account, path, query, body), account)
+
+    async def handle(call: Call, account: str) -> web.StreamResponse:
+        if not route.needs_turn:
+            return await handler(faces, call)
+        async with turns.of(account):
+            return await handler(faces, call)
 
     return serve
 
@@ -115,6 +124,8 @@ def _guard(token: str) -> Callable[..., Awaitable[web.StreamResponse]]:
             answer = web.Response(status=404)
             answer.force_close()
             return answer
+        if isinstance(request.protocol, Connection):
+            request.protocol.is_of_worker = True
         request_id = request_id_of(request)
         try:
             return await handler(request)
@@ -122,6 +133,8 @@ def _guard(token: str) -> Callable[..., Awaitable[web.StreamResponse]]:
             return refused(
                 told(errors.METHOD_NOT_ALLOWED), request_id, sorted(error.allowed_methods)
             )
+        except BodiesFull:
+            return refused(told(BODIES_FULL), request_id)
         except web.HTTPNotFound:
             return refused(told(errors.NOT_FOUND), request_id)
         except web.HTTPException:

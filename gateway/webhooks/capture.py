@@ -11,6 +11,7 @@ local file.
 from __future__ import annotations
 
 import logging
+import time
 from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
@@ -19,20 +20,30 @@ from aiohttp import web
 
 from gateway import errors
 from gateway.domain.ports import BudgetSpent, CorruptRecord, StoreDown
-from gateway.domain.webhooks.events import MOST_EVENT, Event, Integration, NotJson, captured
+from gateway.domain.webhooks.events import (
+    MOST_EVENT,
+    Event,
+    Integration,
+    NotJson,
+    TooLarge,
+    captured,
+)
 from gateway.domain.webhooks.signatures import Unverified
-from gateway.manage.refusals import BODY_NOT_JSON, FULL, Refused, Told, told
+from gateway.manage.deliveries import queued_words
+from gateway.manage.refusals import BODIES_FULL, BODY_NOT_JSON, FULL, Refused, Told, told
+from gateway.observe.log_throttle import LogThrottle
 from gateway.stores.webhooks.queue import DeliveryQueue, shard_of
 from gateway.stores.webhooks.records import is_capture
 from gateway.webhooks.answers import refused, shown
+from gateway.webhooks.bodies import BodiesFull, BodyBudget
 from gateway.webhooks.known import KnownIntegrations
-from gateway.webhooks.requests import read_body, request_id_of
+from gateway.webhooks.requests import client_of, read_body, request_id_of
 from gateway.webhooks.sealing import Sealer
 from gateway.webhooks.spool import Spool, SpoolFull
 
 log = logging.getLogger("gateway")
 
-#: After so many seconds a provider may try again, where there is no room or no store.
+#: After so many seconds a provider may try again, where there is no store.
 RETRY_S: Final = 30
 
 
@@ -40,6 +51,7 @@ class CaptureStore(Protocol):
     """What `stores.webhooks.resources` keeps."""
 
     async def captures_to(self, capture: str) -> Integration | None: ...
+    async def integration(self, integration: str) -> Integration | None: ...
 
 
 class Capture:
@@ -47,7 +59,9 @@ class Capture:
 
     queues:     by shard
     known:      integrations, for an outage; spool: for their webhooks; None: they are refused then
-    most_bytes: of a webhook
+    most_bytes: of a webhook, and of its event
+    client:     the address of a request's client; "": it is not known
+    bodies:     of webhooks that are read at once
     results:    how many webhooks of each kind had which result
     """
 
@@ -60,6 +74,8 @@ class Capture:
         known: KnownIntegrations | None = None,
         spool: Spool | None = None,
         most_bytes: Callable[[], int] = lambda: MOST_EVENT,
+        client: Callable[[web.Request], str] = client_of,
+        bodies: BodyBudget | None = None,
     ) -> None:
         self._store = store
         self._known = known
@@ -68,6 +84,9 @@ class Capture:
         self._sealer = sealer
         self._clock_us = clock_us
         self._most_bytes = most_bytes
+        self._client = client
+        self._bodies = bodies or BodyBudget()
+        self._throttle = LogThrottle()
         self.results: Counter[tuple[str, str]] = Counter()
 
     async def serve(self, request: web.Request) -> web.Response:
@@ -76,8 +95,13 @@ class Capture:
         try:
             integration, is_outage = await self._captured_by(request.match_info["capture"])
             kind = integration.kind
-            body = await read_body(request, self._most_bytes())
-            result, words = await self._captured(integration, body, request, is_outage)
+            senders = [integration.capture, self._client(request)]
+            with self._bodies.body(*filter(None, senders)) as held:
+                body = await read_body(request, self._most_bytes(), held)
+                result, words = await self._captured(integration, body, request, is_outage)
+        except BodiesFull:
+            self.results[kind, BODIES_FULL.reason] += 1
+            return refused(told(BODIES_FULL), request_id)
         except _NotCaptured as error:
             self.results[kind, error.result] += 1
             return refused(error.told, request_id, retry_s=RETRY_S)
@@ -93,12 +117,12 @@ class Capture:
         try:
             found = await self._store.captures_to(capture) if is_capture(capture) else None
         except CorruptRecord as error:
-            raise _unavailable("a webhook", error) from error
+            raise self._unavailable("a webhook", error) from error
         except StoreDown as error:
             is_outage = True
             found = None if self._known is None else self._known.captures_to(capture)
             if found is None:
-                raise _unavailable("a webhook", error) from error
+                raise self._unavailable("a webhook", error) from error
         if found is None or found.is_paused:
             unknown = Told(errors.NOT_FOUND, "Nothing is captured at this address.")
             raise _NotCaptured("unknown", unknown)
@@ -114,7 +138,9 @@ class Capture:
 
         try:
             secrets = self._sealer.open(integration.id, integration.sealed)
-            event = captured(integration, body, header, secrets, self._clock_us())
+            event = captured(
+                *(integration, body, header, secrets, self._clock_us()), self._most_bytes()
+            )
             if event is None:
                 return "ignored", "Events of this type are not captured."
             deliveries = await self._kept(integration, event, is_outage)
@@ -124,26 +150,39 @@ class Capture:
         except NotJson as error:
             why = Told(BODY_NOT_JSON, "The body is not JSON.")
             raise _NotCaptured("not_json", why) from error
+        except TooLarge as error:
+            words = f"Its event would have {error.size} bytes. At most: {error.most} bytes."
+            refusal = errors.BODY_TOO_LARGE
+            raise _NotCaptured(refusal.reason, Told(refusal, words)) from error
         except (BudgetSpent, SpoolFull) as error:
             if isinstance(error, SpoolFull):
-                log.warning("a webhook of %s cannot be kept: %s", integration.id, error)
+                self._warn(f"a webhook of {integration.id} cannot be kept", error, "full")
             raise _NotCaptured("full", told(FULL)) from error
         except (StoreDown, CorruptRecord) as error:
-            raise _unavailable(f"a webhook of {integration.id}", error) from error
+            raise self._unavailable(f"a webhook of {integration.id}", error) from error
         if deliveries is None:
             return "spooled", f"Captured as {event.id}, which is delivered later."
-        return "captured", f"Captured as {event.id}, for {deliveries} deliveries."
+        return "captured", f"Captured as {event.id}; {queued_words(deliveries)}."
 
-    async def accept(self, integration: str, event: Event) -> int:
-        """Keep an event in the store; how many deliveries it has. Raises StoreDown, BudgetSpent."""
+    async def accept_spooled(self, integration: str, event: Event) -> int:
+        """Keep an event of the local file in the store. Raises StoreDown, BudgetSpent."""
+        try:
+            its = await self._store.integration(integration)
+        except CorruptRecord:
+            its = None
+        # One that is removed has no watches: nothing waits of what it gets.
+        return await self._accept(integration, "" if its is None else its.account, event)
+
+    async def _accept(self, integration: str, account: str, event: Event) -> int:
+        """How many deliveries an event has, which is kept in the store."""
         queue = self._queues[shard_of(integration)]
-        return await queue.accept(integration, event.id, event.type, event.body)
+        return await queue.accept(integration, event.id, event.type, event.body, account)
 
     async def _kept(self, integration: Integration, event: Event, is_outage: bool) -> int | None:
         """Its deliveries; None: it is in the local file."""
         if not is_outage:
             try:
-                return await self.accept(integration.id, event)
+                return await self._accept(integration.id, integration.account, event)
             except StoreDown:
                 if self._spool is None:
                     raise
@@ -151,6 +190,17 @@ class Capture:
             raise StoreDown("the store is unavailable")
         await self._spool.add(integration.id, event)
         return None
+
+    def _unavailable(self, what: str, error: Exception) -> _NotCaptured:
+        # In an outage one line stands for all webhooks, a corrupt record for those of its own.
+        subject = "store" if isinstance(error, StoreDown) else what
+        self._warn(f"{what} cannot be captured", error, subject)
+        return _NotCaptured("unavailable", told(errors.STORE_UNAVAILABLE))
+
+    def _warn(self, words: str, error: Exception, subject: str) -> None:
+        if (suppressed := self._throttle.suppressed(subject, time.monotonic())) is not None:
+            more = f" ({suppressed} such webhooks were suppressed)" if suppressed else ""
+            log.warning("%s: %s%s", words, error, more)
 
 
 class _NotCaptured(Exception):
@@ -160,8 +210,3 @@ class _NotCaptured(Exception):
         super().__init__(result)
         self.result = result
         self.told = told
-
-
-def _unavailable(what: str, error: Exception) -> _NotCaptured:
-    log.warning("%s cannot be captured: %s", what, error)
-    return _NotCaptured("unavailable", told(errors.STORE_UNAVAILABLE))

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Final, Literal
 
 from gateway import tasks
@@ -47,16 +48,32 @@ log = logging.getLogger("gateway")
 LOOK_S: Final = 0.25
 #: The share of slots for watches that are unproven, failing or slow: they may all hang.
 OTHERS: Final = 0.25
+#: The most deliveries of one claim, which takes the server some milliseconds.
+MOST_CLAIMED: Final = 256
+#: A delivery that takes longer gives its slot to another one: good endpoints may begin to hang, and
+#: their deliveries then have all slots. Up to twice as many as there are slots are in flight; the
+#: more there are, the fewer of one watch begin.
+GIVES_BACK_S: Final = 1.0
+#: The share of slots that is claimed at once then, as every claim lessens the share of a watch.
+_STEP: Final = 0.125
 #: After an error of the store, and between attempts to record an outcome.
 _PAUSE_S: Final = 0.25
 _LOST_RECORD: Final = "the record of the watch cannot be read"
+_FAULT: Final = "the gateway could not make the attempt"
 
 
 @dataclass(slots=True)
 class _Shard:
+    """A shard, and what this courier has of it.
+
+    wake:     set when it has to be looked at
+    is_short: its last claim could take none of the watches that are not good
+    """
+
     queue: DeliveryQueue
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     held: dict[str, Claimed] = field(default_factory=dict)
+    is_short: bool = False
 
 
 class Courier:
@@ -91,6 +108,8 @@ class Courier:
         #: Deliveries in flight to watches that are not good.
         self._others = 0
         self._in_flight: set[asyncio.Task[None]] = set()
+        #: Those without a slot.
+        self._slow: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
         self._claiming = asyncio.Lock()
         self._stopping = False
@@ -98,16 +117,14 @@ class Courier:
 
     async def run(self) -> None:
         """Deliver until cancelled, or until `stop` and all that is in flight has ended."""
-        loops = [self._serve(shard) for shard in self._shards]
+        loops = [tasks.spawn(self._serve(shard), "claims") for shard in self._shards]
         renewals = tasks.spawn(self._renew(), "renewals of leases")
         try:
             await asyncio.gather(*loops)
             while self._in_flight:
                 await asyncio.wait(self._in_flight)
         finally:
-            await tasks.end(renewals)
-            for task in self._in_flight:
-                task.cancel()
+            await tasks.end(renewals, *loops, *self._in_flight)
 
     def stop(self) -> None:
         """Claim nothing more."""
@@ -134,51 +151,83 @@ class Courier:
                 async with self._claiming:
                     if self._stopping:
                         return
-                    free = self._settings().slots - len(self._in_flight)
+                    free, share = self._room()
                     if free > 0:
-                        wait_s = await self._claim(shard, free)
+                        # Before the claim: what becomes due meanwhile may not be in its answer.
+                        shard.wake.clear()
+                        wait_s = await self._claim(shard, min(free, MOST_CLAIMED), share)
                     else:
                         self._freed.clear()
                         await self._freed.wait()
             except StoreDown as error:
                 self._warn("deliveries cannot be claimed", error)
                 wait_s = _PAUSE_S
+            except Exception as error:
+                # Whatever another program wrote there: it must not end the deliveries of all.
+                self._warn("deliveries cannot be claimed", error, trace=True)
+                wait_s = _PAUSE_S
             if wait_s > 0:
-                shard.wake.clear()
                 with suppress(TimeoutError):
                     async with asyncio.timeout(wait_s):
                         await shard.wake.wait()
 
-    def _warn(self, words: str, error: StoreDown) -> None:
-        """Once a second for all shards, which have one store."""
+    def _warn(self, words: str, error: Exception, *, trace: bool = False) -> None:
+        """Once a second for all shards, which have one store. trace: with where it was raised"""
         if (suppressed := self._throttle.suppressed(words, time.monotonic())) is not None:
             more = f" ({suppressed} such lines were suppressed)" if suppressed else ""
-            log.warning("%s: %s%s", words, error, more)
+            log.warning("%s: %s%s", words, error, more, exc_info=error if trace else None)
 
-    async def _claim(self, shard: _Shard, free: int) -> float:
+    def _room(self) -> tuple[int, float]:
+        """How many deliveries may begin now, and what share of the usual number of one watch."""
+        slots = self._settings().slots
+        left = 2 * slots - self.in_flight
+        if left > slots:
+            return left - slots, 1.0
+        free = slots - self.in_flight + len(self._slow)
+        return min(free, left, max(1, int(slots * _STEP))), left / slots
+
+    async def _claim(self, shard: _Shard, most: int, share: float) -> float:
         """Claim and begin; how long to wait for the next time."""
         self._claims += 1
-        others = max(0, int(self._settings().slots * OTHERS) - self._others)
+        others = max(0, max(1, int(self._settings().slots * OTHERS)) - self._others)
+        shard.is_short = not others
         token = f"{self._name}.{self._claims}"
-        claim = await shard.queue.claim(token, free, others)
+        claim = await shard.queue.claim(token, most, others, share)
         self.metrics.leases_lost += claim.lost
         for claimed in claim.deliveries:
             shard.held[claimed.id] = claimed
             self._others += not claimed.is_good
             task = tasks.spawn(self._deliver(shard, claimed), "delivery")
             self._in_flight.add(task)
-            task.add_done_callback(self._in_flight.discard)
+            timer = asyncio.get_running_loop().call_later(GIVES_BACK_S, self._give_back, task)
+            task.add_done_callback(partial(self._ended, timer))
         if claim.deliveries:
             return 0.0
         return LOOK_S if claim.wait_s is None else min(LOOK_S, max(claim.wait_s, 0.001))
 
+    def _give_back(self, delivery: asyncio.Task[None]) -> None:
+        self._slow.add(delivery)
+        self._freed.set()
+
+    def _ended(self, timer: asyncio.TimerHandle, delivery: asyncio.Task[None]) -> None:
+        timer.cancel()
+        self._in_flight.discard(delivery)
+        self._slow.discard(delivery)
+        self._freed.set()
+
     async def _renew(self) -> None:
         while True:
             await asyncio.sleep(RENEW_S)
-            for shard in self._shards:
-                if shard.held:
-                    with suppress(StoreDown):
-                        await shard.queue.renew(tuple(shard.held.values()))
+            # At once: one node of a cluster that does not answer must not end the leases of others.
+            await asyncio.gather(*(self._renew_of(each) for each in self._shards if each.held))
+
+    async def _renew_of(self, shard: _Shard) -> None:
+        try:
+            await shard.queue.renew(tuple(shard.held.values()))
+        except StoreDown as error:
+            self._warn("leases cannot be renewed", error)
+        except Exception as error:
+            self._warn("leases cannot be renewed", error, trace=True)
 
     # -- one delivery ------------------------------------------------------------------------------
 
@@ -188,17 +237,23 @@ class Courier:
             began_us = self._now_us()
             try:
                 watch = read_watch(watch_id, claimed.watch)
+                answer = await self._send(watch, event, claimed.body)
             except CorruptRecord:
                 answer = Answer(0, 0, _LOST_RECORD)
-            else:
-                answer = await self._send(watch, event, claimed.body)
+            except Exception as error:
+                # It counts as a failed attempt: else it would be made again for ever.
+                self._warn("an attempt failed in the gateway", error, trace=True)
+                answer = Answer(0, 0, _FAULT)
             self._count(claimed, answer, began_us)
             attempt = Attempt(began_us, answer.ms, answer.status, answer.found)
             await self._record(shard, claimed, watch_id, answer, attempt)
         finally:
             shard.held.pop(claimed.id, None)
-            self._others -= not claimed.is_good
-            self._freed.set()
+            if not claimed.is_good:
+                self._others -= 1
+                for each in self._shards:
+                    if each.is_short:
+                        each.wake.set()
 
     def _count(self, claimed: Claimed, answer: Answer, began_us: int) -> None:
         self.metrics.attempted(answer.status, answer.ms / 1000)
@@ -275,8 +330,11 @@ class Courier:
             await shard.queue.disable(watch, claimed.integration, why)
         except StoreDown as error:
             # Its next failure disables it.
-            log.warning("watch %s cannot be disabled: %s", watch, error)
+            self._warn("watches cannot be disabled", error)
             return
         self.metrics.watches_disabled += 1
-        log.warning("watch %s was disabled: %s", watch, why)
+        # One line a second for all: a customer can resume a watch again and again.
+        if (suppressed := self._throttle.suppressed("disabled", time.monotonic())) is not None:
+            more = f" ({suppressed} more were disabled)" if suppressed else ""
+            log.warning("watch %s was disabled: %s%s", watch, why, more)
         self._on_disabled(watch, why)

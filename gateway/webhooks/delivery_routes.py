@@ -2,19 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from aiohttp import web
 
 from gateway.manage.deliveries import (
+    SPAN_FIELDS,
     delivery_as_json,
     event_as_json,
     event_view_as_json,
     replayed_as_json,
 )
-from gateway.manage.reading import Reader, read_fields, read_moment_us
-from gateway.webhooks.answers import page_of, shown
+from gateway.manage.reading import read_fields
+from gateway.webhooks.answers import shown, shown_page
 from gateway.webhooks.requests import DELIVERIES, PAGE, Call
 from gateway.webhooks.routes import INTEGRATIONS, WATCH, Faces, Route
 
@@ -25,9 +25,9 @@ _DELIVERY: Final = _DELIVERIES + "/{delivery}"
 
 async def _events(faces: Faces, call: Call) -> web.Response:
     found = await faces.deliveries.events(
-        call.account, call.path["integration"], call.limit + 1, call.before_us
+        call.account, call.path["integration"], call.limit, call.before_us
     )
-    return page_of(found, call.limit, lambda each: each.at_us, event_as_json, may_be_short=True)
+    return shown_page(found, event_as_json)
 
 
 async def _event(faces: Faces, call: Call) -> web.Response:
@@ -38,9 +38,9 @@ async def _event(faces: Faces, call: Call) -> web.Response:
 async def _list(faces: Faces, call: Call) -> web.Response:
     states = call.query.get("state", ())
     found = await faces.deliveries.of_watch(
-        call.account, *_watch(call), states, call.limit + 1, call.before_us
+        call.account, *_watch(call), states, call.limit, call.before_us
     )
-    return page_of(found, call.limit, lambda each: each.at_us, delivery_as_json)
+    return shown_page(found, delivery_as_json)
 
 
 async def _show(faces: Faces, call: Call) -> web.Response:
@@ -51,9 +51,9 @@ async def _show(faces: Faces, call: Call) -> web.Response:
 
 async def _dead(faces: Faces, call: Call) -> web.Response:
     found = await faces.deliveries.dead(
-        call.account, call.path["integration"], call.limit + 1, call.before_us
+        call.account, call.path["integration"], call.limit, call.before_us
     )
-    return page_of(found, call.limit, lambda each: each.ended_us, delivery_as_json)
+    return shown_page(found, delivery_as_json)
 
 
 async def _resend(faces: Faces, call: Call) -> web.Response:
@@ -65,7 +65,7 @@ async def _resend(faces: Faces, call: Call) -> web.Response:
 
 
 async def _replay(faces: Faces, call: Call) -> web.Response:
-    given = read_fields(call.body, _TIMES, "from", "to")
+    given = read_fields(call.body, SPAN_FIELDS, *SPAN_FIELDS)
     made = await faces.deliveries.replay(
         call.actor, call.account, *_watch(call), given["from"], given["to"]
     )
@@ -75,11 +75,6 @@ async def _replay(faces: Faces, call: Call) -> web.Response:
 def _watch(call: Call) -> tuple[str, str]:
     return call.path["integration"], call.path["watch"]
 
-
-_TIMES: Final[Mapping[str, Reader]] = {
-    "from": lambda value: read_moment_us("from", value),
-    "to": lambda value: read_moment_us("to", value),
-}
 
 ROUTES: Final = (
     Route("GET", _EVENTS, _events, query=PAGE),

@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from urllib.parse import urlsplit
 
 from gateway.domain.audit import Event as AuditEvent
-from gateway.domain.ports import AuditStore, CorruptRecord, StoreDown
+from gateway.domain.ports import AuditWriter, CorruptRecord, StoreDown
 from gateway.domain.warnings import LimitWarning
 from gateway.domain.webhooks.events import Integration
 from gateway.domain.webhooks.kinds.own import GATEWAY, OPERATOR
@@ -66,7 +66,7 @@ class Notices:
         resources: Resources,
         queues: Sequence[DeliveryQueue],
         monotonic_s: Callable[[], float] = time.monotonic,
-        audit: AuditStore | None = None,
+        audit: AuditWriter | None = None,
     ) -> None:
         self.dropped = 0
         self._store = store
@@ -164,7 +164,9 @@ class Notices:
             event = event_of(integration, notice)
             queue = self._queues[shard]
             try:
-                await queue.accept(integration.id, event.id, event.type, event.body)
+                await queue.accept(
+                    *(integration.id, event.id, event.type, event.body), integration.account
+                )
             except BudgetSpent:
                 self._set_stuck(shard, "there is no room for events")
                 is_accepted = False

@@ -10,25 +10,33 @@ import asyncio
 import hmac
 import re
 import secrets
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from aiohttp import hdrs, web
 
 from gateway import errors
+from gateway.domain.networks import (
+    Network,
+    client_address,
+    limit_subject,
+    parse_address,
+    parse_forwarded_for,
+)
 from gateway.domain.patterns import is_word
 from gateway.domain.webhooks.deliveries import is_id
+from gateway.domain.webhooks.settings import COURIER_HEADER
 from gateway.http1.head import safe_request_id
 from gateway.manage.audit_log import Actor
 from gateway.manage.json_object import read_object
 from gateway.manage.problems import Fault, Invalid, NotThere
 from gateway.manage.reading import found, read_moment_us
-from gateway.manage.refusals import BODY_BROKEN, MEDIA_TYPE, Refused
+from gateway.manage.refusals import BODIES_FULL, BODY_BROKEN, MEDIA_TYPE, Refused
 from gateway.policies.faults import one_of
+from gateway.webhooks.bodies import BodiesFull, HeldBody
 
-#: The headers that workers add. COURIER has the token.
-COURIER: Final = "X-Gateway-Courier"
+#: The headers that workers add, beside COURIER_HEADER, which has the token.
 ACCOUNT: Final = "X-Gateway-Account"
 KEY_ID: Final = "X-Gateway-Key-Id"
 #: The largest body, and how long it may take.
@@ -75,7 +83,7 @@ class Call:
 
 def is_of_worker(request: web.Request, token: str) -> bool:
     """Did a worker send it?"""
-    given = request.headers.getall(COURIER, [])
+    given = request.headers.getall(COURIER_HEADER, [])
     return len(given) == 1 and hmac.compare_digest(
         given[0].encode("utf-8", "surrogateescape"), token.encode()
     )
@@ -85,6 +93,19 @@ def request_id_of(request: web.BaseRequest) -> str:
     """The id that the gateway gave it."""
     values = [value for name, value in request.raw_headers if name.lower() == b"x-request-id"]
     return safe_request_id(values).decode("ascii") or secrets.token_hex(8)
+
+
+def client_of(request: web.Request, trusted: Sequence[Network] = (), ipv6_prefix: int = 64) -> str:
+    """The address of the client, as limits count it; "": the worker does not tell it.
+
+    trusted: the proxies whose word is taken, as workers do
+    """
+    hops = parse_forwarded_for(",".join(request.headers.getall("X-Forwarded-For", [])))
+    try:
+        peer = parse_address(hops[-1])
+    except ValueError:
+        return ""
+    return limit_subject(client_address(peer, hops[:-1], trusted), ipv6_prefix)
 
 
 def caller_of(request: web.Request) -> tuple[Actor, str]:
@@ -128,16 +149,16 @@ def read_query(request: web.Request, readers: Mapping[str, QueryReader]) -> dict
     return values
 
 
-async def read_json(request: web.Request) -> Mapping[str, object]:
+async def read_json(request: web.Request, held: HeldBody) -> Mapping[str, object]:
     """The body as a JSON object. Raises Refused."""
-    content = await read_body(request, MOST_BODY)
+    content = await read_body(request, MOST_BODY, held)
     is_plain = hdrs.CONTENT_ENCODING not in request.headers
     if content and not (is_plain and request.content_type == _JSON):
         raise Refused(MEDIA_TYPE)
     return read_object(content)
 
 
-async def read_body(request: web.Request, most: int) -> bytes:
+async def read_body(request: web.Request, most: int, held: HeldBody) -> bytes:
     """A body of so many bytes at most, within BODY_S. Raises Refused."""
     if (request.content_length or 0) > most:
         raise Refused(errors.BODY_TOO_LARGE, f"{most} bytes")
@@ -148,6 +169,9 @@ async def read_body(request: web.Request, most: int) -> bytes:
                 content += part
                 if len(content) > most:
                     raise Refused(errors.BODY_TOO_LARGE, f"{most} bytes")
+                held.grow_to(len(content))
+    except BodiesFull:
+        raise Refused(BODIES_FULL) from None
     except TimeoutError:
         raise Refused(errors.REQUEST_TIMEOUT) from None
     except (ConnectionError, web.RequestPayloadError) as error:

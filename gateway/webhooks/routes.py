@@ -33,10 +33,16 @@ Handler = Callable[[Faces, Call], Awaitable[web.Response]]
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """One method of one path. query: readers by name; has_body: a JSON object is required"""
+    """One method of one path.
+
+    query:      readers by name
+    has_body:   a JSON object is required
+    needs_turn: few are served at once; of the others the handler bounds how many
+    """
 
     method: Literal["GET", "POST", "PATCH", "DELETE"]
     path: str
     handler: Handler
     query: Mapping[str, QueryReader] = field(default_factory=dict)
     has_body: bool = False
+    needs_turn: bool = True

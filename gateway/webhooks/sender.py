@@ -7,40 +7,62 @@ at that moment: a name may have another address at its second look-up.
 from __future__ import annotations
 
 import asyncio
-import errno
-import socket
 import ssl
-import time
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 from ipaddress import ip_address
-from types import SimpleNamespace
+from math import inf
 from typing import Final, Self
+from urllib.parse import quote, urlsplit
 
-import aiohttp
-from aiohttp.abc import AbstractResolver
-from multidict import CIMultiDict
-
+from gateway.domain.networks import Address
 from gateway.domain.patterns import printable
+from gateway.domain.targets import Target, literal
+from gateway.domain.upstreams import Server
 from gateway.domain.webhooks.destinations import Destinations
+from gateway.proxy.dial import dial
+from gateway.webhooks.endpoint import (
+    Closed,
+    EndedEarly,
+    EndpointConnection,
+    NotHttp,
+    Reply,
+)
+from gateway.webhooks.names import Names, NoAnswer
 
 CONNECT_S: Final = 5.0
 #: Of an attempt, to the last byte of the answer that is read.
 TOTAL_S: Final = 15.0
-#: The most bytes of an answer that are read, and the most characters that are kept.
-MOST_READ: Final = 2 * 1024
+#: The most characters of an answer that are kept.
 MOST_KEPT: Final = 256
+#: How long a connection is kept for the next delivery, and how many are.
+IDLE_S: Final = 15.0
+MOST_IDLE: Final = 1024
+_SWEEP_S: Final = 5.0
 #: What is said of an address that is not allowed: which one it is would tell about the network.
 REFUSED: Final = "the address of this host is not allowed"
+#: What is not changed in a path or query: all that RFC 3986 has, and what is escaped already.
+_SAFE: Final = "/?:@!$&'()*+,;=-._~%"
+
+#: The addresses of a name. Raises OSError.
+Resolve = Callable[[str], Awaitable[Sequence[str]]]
 
 
-class _Refused(OSError):
-    """An address that deliveries may not go to."""
+class _NotSent(Exception):
+    """There was no connection; the message says why, without addresses of this network."""
 
-    def __init__(self) -> None:
-        super().__init__(errno.EACCES, REFUSED)
+
+@dataclass(frozen=True, slots=True)
+class _Place:
+    """Of a URL. origin: whom connections are shared with; start: of the request's head"""
+
+    server: Server
+    origin: str
+    start: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,156 +84,195 @@ class Answer:
 class Sender:
     """The HTTP client of a courier, as an async context manager.
 
-    tls:      for tests; else the system's authorities are trusted
-    resolver: for tests
+    tls:     returns what is trusted now: no connection is used again that was made with what was
+             trusted before; else the system's authorities are trusted
+    resolve: for tests
     """
 
     def __init__(
         self,
         destinations: Callable[[], Destinations],
         *,
-        tls: ssl.SSLContext | None = None,
-        resolver: AbstractResolver | None = None,
+        tls: Callable[[], ssl.SSLContext] | None = None,
+        resolve: Resolve | None = None,
         total_s: float = TOTAL_S,
         connect_s: float = CONNECT_S,
     ) -> None:
         self._destinations = destinations
-        self._tls = tls
-        self._resolver = resolver
+        self._tls = _always(ssl.create_default_context()) if tls is None else tls
+        self._resolve = Names().of if resolve is None else resolve
         self._total_s = total_s
         self._connect_s = connect_s
-        self._session: aiohttp.ClientSession | None = None
+        #: Kept connections by their origin, the last used at the end.
+        self._idle: dict[str, list[EndpointConnection]] = {}
+        self._kept = 0
+        self._is_open = True
+        self._sweep: asyncio.TimerHandle | None = None
 
     async def __aenter__(self) -> Self:
-        trace = aiohttp.TraceConfig()
-        trace.on_connection_reuseconn.append(_note_reuse)
-        connector = aiohttp.TCPConnector(
-            limit=0,
-            ssl=True if self._tls is None else self._tls,
-            resolver=self._resolver,
-            # A name is looked up for each connection: its address may have changed on purpose.
-            use_dns_cache=False,
-            socket_factory=self._socket,
-        )
-        self._session = aiohttp.ClientSession(
-            connector=connector,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-            trust_env=False,
-            trace_configs=[trace],
-            timeout=aiohttp.ClientTimeout(total=None, sock_connect=self._connect_s),
-        )
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        assert self._session is not None
-        await self._session.close()
+        self._is_open = False
+        self._close_idle(inf)
 
     async def send(self, url: str, body: bytes, headers: Mapping[str, str]) -> Answer:
         """One attempt. Raises nothing: what went wrong is the answer."""
-        began = time.monotonic()
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        status, retry_after_s = 0, None
         try:
+            place = _place_of(url)
+            request = _request(place.start, body, headers)
             async with asyncio.timeout(self._total_s):
-                status, found, retry_after_s = await self._post(url, body, headers)
+                reply = await self._post(place, request)
         except TimeoutError:
             found = f"no complete answer within {self._total_s:g} s"
-            status, retry_after_s = 0, None
-        except (aiohttp.ClientError, OSError, ValueError) as error:
-            status, found, retry_after_s = 0, _reason(error), None
-        return Answer(status, round((time.monotonic() - began) * 1000), found, retry_after_s)
+        except ValueError:
+            found = "the URL is not valid"
+        except _NotSent as error:
+            found = str(error)
+        except (Closed, ConnectionError):
+            found = "the connection was closed before an answer"
+        except EndedEarly:
+            found = "the answer ended early"
+        except NotHttp:
+            found = "the answer is not valid HTTP"
+        else:
+            status = reply.status
+            found = printable(reply.body.decode("utf-8", "replace"))[:MOST_KEPT]
+            retry_after_s = _retry_after_s(reply.retry_after)
+        return Answer(status, round((loop.time() - began) * 1000), found, retry_after_s)
 
-    async def _post(
-        self, url: str, body: bytes, headers: Mapping[str, str]
-    ) -> tuple[int, str, float | None]:
-        use = SimpleNamespace(reused=False)
+    async def _post(self, place: _Place, request: bytes) -> Reply:
+        kept = self._take(place.origin)
+        if kept is not None:
+            # Closed: its server had closed it meanwhile, and nobody has read the request.
+            with suppress(Closed):
+                return await self._ask(place, kept, request)
+        return await self._ask(place, await self._connect(place.server), request)
+
+    async def _ask(self, place: _Place, connection: EndpointConnection, request: bytes) -> Reply:
+        reply = await connection.ask(request)
+        if connection.is_usable:
+            self._keep(place.origin, connection)
+        return reply
+
+    # -- connections ------------------------------------------------------------------------------
+
+    async def _connect(self, server: Server) -> EndpointConnection:
+        """A new connection to an address that deliveries may go to. Raises _NotSent."""
         try:
-            return await self._post_once(url, body, headers, use)
-        except (aiohttp.ServerDisconnectedError, aiohttp.ClientOSError):
-            # A kept connection that its server has closed meanwhile: nobody has read the request.
-            if not use.reused:
-                raise
-            return await self._post_once(url, body, headers, use)
-
-    async def _post_once(
-        self, url: str, body: bytes, headers: Mapping[str, str], use: SimpleNamespace
-    ) -> tuple[int, str, float | None]:
-        assert self._session is not None
-        use.reused = False
-        async with self._session.post(
-            url,
-            data=body,
-            headers=CIMultiDict({**headers, "Accept-Encoding": "identity"}),
-            allow_redirects=False,
-            trace_request_ctx=use,
-        ) as response:
-            found = bytearray()
-            try:
-                while len(found) < MOST_READ:
-                    part = await response.content.read(MOST_READ - len(found))
-                    if not part:
-                        break
-                    found += part
-            finally:
-                _abort(response)
-            return (
-                response.status,
-                printable(found.decode("utf-8", "replace"))[:MOST_KEPT],
-                _retry_after_s(response.headers.get("Retry-After", "")),
+            found = await self._addresses(server)
+        except (NoAnswer, TimeoutError) as error:
+            raise _NotSent("DNS did not answer in time") from error
+        except OSError as error:
+            raise _NotSent("the host has no address") from error
+        terms = destinations, tls = self._destinations(), self._tls()
+        admitted = tuple(each for each in found if destinations.admit(_address(each)))
+        if not admitted:
+            raise _NotSent(REFUSED)
+        target = Target(server, admitted)
+        is_secure = server.scheme == "https"
+        try:
+            _, connection = await dial(
+                EndpointConnection, target, tls if is_secure else None, self._connect_s
             )
+        except ssl.SSLCertVerificationError as error:
+            raise _NotSent("the certificate is not valid for this host") from error
+        except ssl.SSLError as error:
+            raise _NotSent("the TLS handshake failed") from error
+        except TimeoutError as error:
+            raise _NotSent("the connection could not be made in time") from error
+        except OSError as error:
+            raise _NotSent("the connection was refused") from error
+        connection.terms = terms
+        return connection
 
-    def _socket(self, address: aiohttp.AddrInfoType) -> socket.socket:
-        """The socket for an address, which is the last moment to refuse it."""
-        family, kind, protocol, _, where = address
-        host = str(where[0]).partition("%")[0]
-        if not self._destinations().admit(ip_address(host)):
-            raise _Refused
-        return socket.socket(family, kind, protocol)
+    async def _addresses(self, server: Server) -> Sequence[str]:
+        return (server.host,) if literal(server) else await self._resolve(server.host)
+
+    def _take(self, origin: str) -> EndpointConnection | None:
+        idle, terms = self._idle.get(origin), (self._destinations(), self._tls())
+        while idle:
+            connection = idle.pop()
+            self._kept -= 1
+            if connection.is_usable and connection.terms == terms:
+                return connection
+            connection.transport.abort()
+        return None
+
+    def _keep(self, origin: str, connection: EndpointConnection) -> None:
+        if self._kept >= MOST_IDLE or not self._is_open:
+            connection.transport.abort()
+            return
+        loop = asyncio.get_running_loop()
+        connection.idle_since = loop.time()
+        self._idle.setdefault(origin, []).append(connection)
+        self._kept += 1
+        if self._sweep is None:
+            self._sweep = loop.call_later(_SWEEP_S, self._sweep_idle)
+
+    def _sweep_idle(self) -> None:
+        self._sweep = None
+        loop = asyncio.get_running_loop()
+        self._close_idle(loop.time() - IDLE_S)
+        if self._idle:
+            self._sweep = loop.call_later(_SWEEP_S, self._sweep_idle)
+
+    def _close_idle(self, before: float) -> None:
+        """Close those that have been kept since before then."""
+        for origin, idle in list(self._idle.items()):
+            while idle and idle[0].idle_since < before:
+                idle.pop(0).transport.abort()
+                self._kept -= 1
+            if not idle:
+                del self._idle[origin]
 
 
-def _abort(response: aiohttp.ClientResponse) -> None:
-    """End the connection, unless the whole answer was read.
-
-    Closing it would wait for the other end's farewell by TLS, and read all that comes before.
-    """
-    if response.connection is not None and response.connection.transport is not None:
-        response.connection.transport.abort()
+def _always(context: ssl.SSLContext) -> Callable[[], ssl.SSLContext]:
+    return lambda: context
 
 
-async def _note_reuse(_session: object, context: SimpleNamespace, _: object) -> None:
-    context.trace_request_ctx.reused = True
+@lru_cache(4096)
+def _place_of(url: str) -> _Place:
+    """Raises ValueError."""
+    parts = urlsplit(url)
+    if parts.scheme not in ("http", "https") or not parts.hostname:
+        raise ValueError(url)
+    port = parts.port or (443 if parts.scheme == "https" else 80)
+    server = Server(parts.scheme, parts.hostname, port)
+    target = quote(parts.path or "/", safe=_SAFE)
+    if parts.query:
+        target += f"?{quote(parts.query, safe=_SAFE)}"
+    start = f"POST {target} HTTP/1.1\r\nHost: {server.authority}\r\n"
+    return _Place(server, f"{server.scheme} {server.authority}", start)
 
 
-def _reason(error: Exception) -> str:
-    """Why there was no answer, without addresses of this network."""
-    if isinstance(error, _Refused) or REFUSED in str(error):
-        return REFUSED
-    if isinstance(error, aiohttp.InvalidURL):
-        return "the URL is not valid"
-    if isinstance(error, aiohttp.ClientConnectorDNSError):
-        return "the host has no address"
-    if isinstance(error, aiohttp.ClientConnectorCertificateError):
-        return "the certificate is not valid for this host"
-    if isinstance(error, aiohttp.ClientSSLError):
-        return "the TLS handshake failed"
-    if isinstance(error, aiohttp.ConnectionTimeoutError):
-        return "the connection could not be made in time"
-    if isinstance(error, aiohttp.ClientConnectorError):
-        return "the connection was refused"
-    if isinstance(error, aiohttp.ServerDisconnectedError | aiohttp.ClientOSError):
-        return "the connection was closed before an answer"
-    if isinstance(error, aiohttp.ClientPayloadError):
-        return "the answer ended early"
-    return "the answer is not valid HTTP"
+def _address(text: str) -> Address:
+    """Without its zone, as of fe80::1%eth0."""
+    return ip_address(text.partition("%")[0])
+
+
+def _request(start: str, body: bytes, headers: Mapping[str, str]) -> bytes:
+    """The whole request. Raises ValueError for a header that has control characters."""
+    if not "".join(headers.values()).isprintable():
+        raise ValueError("a control character in a header")
+    lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
+    head = f"{start}{lines}Accept-Encoding: identity\r\nContent-Length: {len(body)}\r\n\r\n"
+    return head.encode("ascii") + body
 
 
 def _retry_after_s(value: str) -> float | None:
     """RFC 9110, 10.2.3: seconds or a date; None: neither."""
+    if not value:
+        return None
     if value.isascii() and value.isdigit():
         return float(value[:10])
     try:
         when = parsedate_to_datetime(value)
-    except (ValueError, TypeError):
+        if when.tzinfo is None:
+            when = when.replace(tzinfo=UTC)
+        return max(0.0, (when - datetime.now(UTC)).total_seconds())
+    except (ValueError, TypeError, OverflowError):  # the year, or the zone, may be any number
         return None
-    if when.tzinfo is None:
-        when = when.replace(tzinfo=UTC)
-    return max(0.0, (when - datetime.now(UTC)).total_seconds())

@@ -13,6 +13,7 @@ import json
 import logging
 import os
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +24,7 @@ from zlib import crc32
 from gateway import tasks
 from gateway.domain.ports import StoreDown
 from gateway.domain.webhooks.events import Event
+from gateway.files import open_private
 from gateway.observe.log_throttle import LogThrottle
 from gateway.stores.webhooks.queue import BudgetSpent
 
@@ -70,8 +72,11 @@ class Spool:
         self._pending: list[_Waiting] = []
         self._pending_bytes = 0
         self._writer: asyncio.Task[None] | None = None
-        #: Up to here the events were accepted.
+        #: Up to here the events were accepted, but for those that are left.
         self._accepted = 0
+        #: Lines for which there was no room, by integration: where they begin, and their length.
+        #: That may last for days, as a watch of it is paused.
+        self._left: dict[str, deque[tuple[int, int]]] = {}
         self._throttle = LogThrottle()
         self.count = 0
         self.spooled = 0
@@ -85,8 +90,8 @@ class Spool:
     async def add(self, integration: str, event: Event) -> None:
         """Return once the event is on the disk. Raises SpoolFull."""
         line = _line(integration, event)
-        if not self._open():
-            raise SpoolFull("another process has the file")
+        if (why := self._open()) is not None:
+            raise SpoolFull(why)
         if self.bytes + len(line) > self._most():
             raise SpoolFull(f"the file has {self.bytes} bytes, which is the most")
         waiting = _Waiting(line, asyncio.get_running_loop().create_future())
@@ -97,7 +102,10 @@ class Spool:
         await waiting.done
 
     async def run(self, accept: Accept) -> None:
-        """Accept what is in the file, in its order, as soon as that works; until cancelled."""
+        """Accept what is in the file as soon as that works, until cancelled.
+
+        In its order, but for integrations that have no room.
+        """
         while True:
             if not await self._replay(accept):
                 await asyncio.sleep(self._pause_s)
@@ -122,7 +130,7 @@ class Spool:
                     await asyncio.to_thread(self._append, content)
                 except OSError as error:
                     self._pending_bytes -= len(content)
-                    log.warning("webhooks cannot be written to %s: %s", self._path, error)
+                    self._warn("webhooks cannot be written to %s: %s", error)
                     failure = SpoolFull(f"the file cannot be written: {error.strerror}")
                     _settle(batch, failure)
                 else:
@@ -145,27 +153,25 @@ class Spool:
                 os.ftruncate(number, self._size)
             raise
 
-    def _open(self) -> bool:
-        """Have the file; False: another process has it."""
+    def _open(self) -> str | None:
+        """Have the file; else why it cannot be had."""
         if self._file is None:
             try:
                 self._take()
             except BlockingIOError:
-                return False
+                return "another process has the file"
             except OSError as error:
-                if self._throttle.suppressed("open", time.monotonic()) is not None:
-                    log.warning("%s cannot be opened: %s", self._path, error)
-                return False
-        return True
+                self._warn("%s cannot be opened: %s", error.strerror or error)
+                return f"the file cannot be opened: {error.strerror or error}"
+        return None
 
     def _take(self) -> None:
         self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        number = os.open(self._path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        number = open_private(self._path, os.O_RDWR | os.O_CREAT)
         # Without a buffer: each write is the system's.
         file = os.fdopen(number, "r+b", buffering=0)
         try:
             fcntl.flock(number, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            os.fchmod(number, 0o600)
             self._size, self.count = _whole_lines(file)
             if self._size < os.fstat(number).st_size:
                 file.truncate(self._size)
@@ -177,8 +183,15 @@ class Spool:
             raise
         self._file = file
         self._accepted = 0
+        self._left.clear()
         if self.count:
             log.info("%s has %d webhooks, which are accepted now", self._path, self.count)
+
+    def _warn(self, words: str, why: object) -> None:
+        """Throttled. words: with places for the file and for why"""
+        if (suppressed := self._throttle.suppressed(words, time.monotonic())) is not None:
+            more = f" ({suppressed} such lines were suppressed)" if suppressed else ""
+            log.warning(words + "%s", self._path, why, more)
 
     def _opened(self) -> BinaryIO:
         assert self._file is not None
@@ -188,35 +201,61 @@ class Spool:
 
     async def _replay(self, accept: Accept) -> bool:
         """Accept the next events of the file. False: there is none, or it does not work now."""
-        if not self._open() or self._accepted >= self._size:
+        if self._open() is not None or not self._size:
             return False
         try:
-            lines = await asyncio.to_thread(self._read)
+            has_more = self._accepted < self._size
+            await (self._accept_next(accept) if has_more else self._accept_left(accept))
+            if self._accepted == self._size and not self._left and self._writer is None:
+                self._empty()
         except OSError as error:
-            log.warning("%s cannot be read: %s", self._path, error)
+            self._warn("%s cannot be read or emptied: %s", error)
             return False
-        for line in lines:
-            try:
-                await self._accept(line, accept)
-            except (StoreDown, BudgetSpent) as error:
-                if self._throttle.suppressed("accept", time.monotonic()) is not None:
-                    words = str(error) or "there is no room for events"
-                    log.warning("webhooks in %s have to wait: %s", self._path, words)
-                return False
+        except StoreDown as error:
+            self._warn("webhooks in %s have to wait: %s", error)
+            return False
+        return has_more
+
+    async def _accept_next(self, accept: Accept) -> None:
+        """Accept lines that were not looked at; leave those of integrations without room."""
+        for line in await asyncio.to_thread(self._read):
+            found = _read_line(line)
+            if found is None:
+                self._skip()
+            elif found[0] in self._left or not await self._is_accepted(found, accept):
+                self._left.setdefault(found[0], deque()).append((self._accepted, len(line)))
             self._accepted += len(line)
-        if self._accepted == self._size and self._writer is None:
-            self._empty()
+
+    async def _accept_left(self, accept: Accept) -> None:
+        """Of each integration that had no room, as many as there is room for now."""
+        for integration, places in list(self._left.items()):
+            while places:
+                at, length = places[0]
+                line = await asyncio.to_thread(os.pread, self._opened().fileno(), length, at)
+                found = _read_line(line)
+                if found is None:
+                    self._skip()
+                elif not await self._is_accepted(found, accept):
+                    break
+                places.popleft()
+            else:
+                del self._left[integration]
+
+    async def _is_accepted(self, found: tuple[str, Event], accept: Accept) -> bool:
+        """False: there is no room for events of this integration, or for any."""
+        try:
+            await accept(*found)
+        except BudgetSpent:
+            self._warn("webhooks in %s have to wait: %s", "there is no room for events")
+            return False
+        self.replayed += 1
+        self.count -= 1
         return True
 
-    async def _accept(self, line: Content, accept: Accept) -> None:
-        found = _read_line(line)
-        if found is None:
-            self.skipped += 1
-            log.warning("a line of %s cannot be read, and is skipped", self._path)
-        else:
-            await accept(*found)
-            self.replayed += 1
+    def _skip(self) -> None:
+        self.skipped += 1
         self.count -= 1
+        self._warn("lines of %s are skipped: %s", "one cannot be read")
 
     def _empty(self) -> None:
         self._opened().truncate(0)
@@ -286,7 +325,7 @@ def _write_all(number: int, content: bytes, at: int) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    number = os.open(folder, os.O_RDONLY)
+    number = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
         os.fsync(number)
     finally:

@@ -7,8 +7,9 @@ from typing import Final
 from aiohttp import web
 
 from gateway.domain.webhooks.events import Integration
-from gateway.manage.watches import WatchView, watch_as_json
-from gateway.webhooks.answers import as_moment, page_of, shown
+from gateway.manage.views import moment
+from gateway.manage.watches import view_as_json
+from gateway.webhooks.answers import page_of, shown, shown_page
 from gateway.webhooks.requests import PAGE, Call
 from gateway.webhooks.routes import INTEGRATIONS, WATCH, WATCHES, Faces, Route
 from gateway.webhooks.tester import tested_as_json
@@ -19,29 +20,28 @@ async def _integrations(faces: Faces, call: Call) -> web.Response:
     before_us = call.before_us
     its = [each for each in its if not before_us or each.created_us < before_us]
     its.sort(key=lambda each: (each.created_us, each.id), reverse=True)
-    first = its[: call.limit + 1]
-    return page_of(first, call.limit, lambda each: each.created_us, _integration_as_json)
+    return shown_page(page_of(its, call.limit, lambda each: each.created_us), _integration_as_json)
 
 
 async def _list(faces: Faces, call: Call) -> web.Response:
     views = await faces.watches.list(call.account, call.path["integration"])
-    return shown({"items": [_as_json(view) for view in views], "next": None})
+    return shown({"items": [view_as_json(view) for view in views], "next": None})
 
 
 async def _create(faces: Faces, call: Call) -> web.Response:
     integration = call.path["integration"]
     view, secret = await faces.watches.create(call.actor, call.account, integration, call.body)
     location = f"{INTEGRATIONS}/{integration}/watches/{view.watch.id}"
-    return shown({**_as_json(view), "secret": secret}, 201, {"Location": location})
+    return shown({**view_as_json(view), "secret": secret}, 201, {"Location": location})
 
 
 async def _show(faces: Faces, call: Call) -> web.Response:
-    return shown(_as_json(await faces.watches.get(call.account, *_ids(call))))
+    return shown(view_as_json(await faces.watches.get(call.account, *_ids(call))))
 
 
 async def _edit(faces: Faces, call: Call) -> web.Response:
     view = await faces.watches.edit(call.actor, call.account, *_ids(call), call.body)
-    return shown(_as_json(view))
+    return shown(view_as_json(view))
 
 
 async def _remove(faces: Faces, call: Call) -> web.Response:
@@ -51,15 +51,15 @@ async def _remove(faces: Faces, call: Call) -> web.Response:
 
 async def _rotate(faces: Faces, call: Call) -> web.Response:
     view, secret = await faces.watches.rotate(call.actor, call.account, *_ids(call))
-    return shown({**_as_json(view), "secret": secret})
+    return shown({**view_as_json(view), "secret": secret})
 
 
 async def _pause(faces: Faces, call: Call) -> web.Response:
-    return shown(_as_json(await faces.watches.pause(call.actor, call.account, *_ids(call))))
+    return shown(view_as_json(await faces.watches.pause(call.actor, call.account, *_ids(call))))
 
 
 async def _resume(faces: Faces, call: Call) -> web.Response:
-    return shown(_as_json(await faces.watches.resume(call.actor, call.account, *_ids(call))))
+    return shown(view_as_json(await faces.watches.resume(call.actor, call.account, *_ids(call))))
 
 
 async def _test(faces: Faces, call: Call) -> web.Response:
@@ -77,21 +77,7 @@ def _integration_as_json(integration: Integration) -> dict[str, object]:
         "provider": integration.kind,
         "name": integration.name,
         "paused": integration.is_paused,
-        "created": as_moment(integration.created_us),
-    }
-
-
-def _as_json(view: WatchView) -> dict[str, object]:
-    health = view.health
-    return {
-        **watch_as_json(view.watch),
-        "status": health.state,
-        "reason": health.why or None,
-        "waiting": health.waiting,
-        "in_flight": health.in_flight,
-        "failures": health.failures,
-        "last_success": as_moment(health.last_success_us),
-        "next_probe": as_moment(health.probe_us),
+        "created": moment(integration.created_us),
     }
 
 
@@ -105,5 +91,5 @@ ROUTES: Final = (
     Route("POST", WATCH + "/rotate-secret", _rotate),
     Route("POST", WATCH + "/pause", _pause),
     Route("POST", WATCH + "/resume", _resume),
-    Route("POST", "/api/webhooks/test", _test, has_body=True),
+    Route("POST", "/api/webhooks/test", _test, has_body=True, needs_turn=False),
 )

@@ -1,7 +1,8 @@
 """Endpoints of customers, as a process: python -m loadtests.deliver.receiver CERTIFICATE KEY.
 
 It prints its port and that of its figures. A path is /MILLISECONDS/ANYTHING, and is answered with
-200 after this time; /hang/ANYTHING is never answered. On the port of the figures, a line with a
+200 after this time; /hang/ANYTHING is never answered, /gone/ANYTHING with 410, and /flap/ANYTHING
+with 200 and with 503 in turns of FLAP_S. On the port of the figures, a line with a
 number gets them as JSON: the ages of the deliveries after so many.
 """
 
@@ -16,11 +17,15 @@ from typing import Final, cast
 
 import uvloop
 
-_ANSWER: Final = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+_ANSWER: Final = b"HTTP/1.1 %d X\r\nContent-Length: 2\r\n\r\nok"
+FLAP_S: Final = 20.0
 
 
 class Figures:
-    """ids: of deliveries that arrived; ages_ms: how old each event was when it arrived first."""
+    """ids: of deliveries that arrived
+
+    ages_ms: how old each event was when it arrived first at an endpoint that is always well
+    """
 
     def __init__(self) -> None:
         self.ids: set[tuple[str, str]] = set()
@@ -35,12 +40,13 @@ class Figures:
             self.duplicates += 1
             return
         self.ids.add(name)
-        self.ages_ms.append(round((time.time() - event["at"]) * 1000, 1))
+        if not path.startswith("/flap/"):
+            self.ages_ms.append(round((time.time() - event["at"]) * 1000, 1))
 
     def written(self, first: int) -> bytes:
         """first: how many ages to leave out"""
         figures = {
-            "count": len(self.ages_ms),
+            "count": len(self.ids),
             "ages_ms": self.ages_ms[first:],
             "duplicates": self.duplicates,
             "hung": self.hung,
@@ -72,12 +78,20 @@ class Endpoint(asyncio.Protocol):
         if delay == "hang":
             self._figures.hung += 1
             return
-        self._figures.note(path, rest[:size])
-        asyncio.get_running_loop().call_later(int(delay) / 1000, self._answer)
+        status, after_s = 200, 0.0
+        if delay == "gone":
+            status = 410
+        elif delay == "flap":
+            status = 503 if time.time() // FLAP_S % 2 else 200
+        else:
+            after_s = int(delay) / 1000
+        if status == 200:
+            self._figures.note(path, rest[:size])
+        asyncio.get_running_loop().call_later(after_s, self._answer, status)
 
-    def _answer(self) -> None:
+    def _answer(self, status: int) -> None:
         if not self._transport.is_closing():
-            self._transport.write(_ANSWER)
+            self._transport.write(_ANSWER % status)
 
 
 async def _serve(certificate: str, key: str) -> None:

@@ -13,6 +13,7 @@ from typing import Final
 from redis import Redis
 
 from gateway.stores.webhooks.queue import SHARDS, Attempt, Claimed
+from loadtests.deliver.beside import RATE, costs, requests_of_a_gateway
 from loadtests.deliver.site import Site, courier, naive, open_site
 from tests.kit.ports import free_port
 
@@ -39,6 +40,7 @@ class Sizes:
     steady_s: float = 8.0
     many: int = 200
     redis: int = 5_000
+    requests: int = 4_000
 
     def scaled(self, by: float) -> Sizes:
         """For a trial."""
@@ -107,6 +109,21 @@ async def many(sizes: Sizes) -> Round:
         return await _steady(site, healthy, hanging, sizes, each=50)
 
 
+async def beside(sizes: Sizes) -> Round:
+    """Requests through a gateway, while its courier delivers or does not."""
+    async with _opened() as (site, folder), requests_of_a_gateway(site, folder) as requests:
+        endpoints = await site.endpoints("quick", _ENDPOINTS)
+        await site.accept(endpoints)
+        await site.arrived(_ENDPOINTS)
+        names = _turns(endpoints, int(60 * RATE))
+        alone_us, beside_us = await costs(site, requests, names, sizes.requests)
+        return {
+            "us of a worker's CPU for a request, no deliveries": alone_us,
+            "us of it beside 1,000 deliveries/s": beside_us,
+            "more (%)": 100 * (beside_us / alone_us - 1),
+        }
+
+
 async def redis_alone(sizes: Sizes) -> Round:
     """The scripts, without a courier: events of one delivery."""
     async with _opened() as (site, _), asyncio.timeout(60):
@@ -144,6 +161,7 @@ SCENARIOS: Final = {
     "1 s, 1,000 slots": slow,
     "10 % dead": some_dead,
     "10,000 endpoints, half hang": many,
+    "requests beside it": beside,
     "Redis alone": redis_alone,
 }
 

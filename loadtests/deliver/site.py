@@ -36,10 +36,10 @@ TYPE: Final = "ticket.created"
 BUDGET: Final = 1024**3
 #: Of an event without its id and time: typical for a ticket.
 _DATA: Final = {"id": "T-1", "title": "x" * 160, "status": "open", "url": "https://x.example/T-1"}
-_SETTINGS: Final = """
+SETTINGS: Final = """
 webhooks: {{allow: [127.0.0.0/8], ca: {ca}, slots: {slots}, budget: 1GiB}}
 """
-_ENVIRONMENT: Final = {"GATEWAY_WEBHOOK_KEY": "0123456789abcdef" * 2}
+ENVIRONMENT: Final = {"GATEWAY_WEBHOOK_KEY": "0123456789abcdef" * 2}
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +192,7 @@ async def courier(
     site: Site, folder: Path, slots: int = 256, per_watch: int = 8
 ) -> AsyncIterator[None]:
     """One courier, by the command that operators use."""
-    settings = _SETTINGS.format(ca=site.certificate.ca, slots=slots)
+    settings = SETTINGS.format(ca=site.certificate.ca, slots=slots)
     policies = write_policies(folder / "policies", "http://127.0.0.1:9", gateway=GATEWAY + settings)
     admin_port = free_port()
     process = Process(
@@ -200,7 +200,7 @@ async def courier(
         *("deliver", "--policies", str(policies), "--store", site.server.url),
         *("--listen", f"127.0.0.1:{free_port()}", "--admin", f"127.0.0.1:{admin_port}"),
         *("--data", str(folder / "data"), "--log-level", "warning", "--couriers", "1"),
-        environment=_ENVIRONMENT,
+        environment=ENVIRONMENT,
     )
 
     async def is_ready() -> bool:

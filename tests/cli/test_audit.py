@@ -107,6 +107,22 @@ def test_narrowed(
     assert [entry["number"] for entry in listed(log, *words)] == numbers
 
 
+def test_changes_by_customers(log: RedisServer) -> None:
+    """They are in a log of their own, with a chain of its own."""
+
+    async def add() -> None:
+        async with open_managed(parse_url(log.url)) as stores:
+            await stores.customers.append(
+                Event(NOW, "key abc (api)", "watch.pause", "watch:wat_1", before=None, after=None)
+            )
+
+    asyncio.run(add())
+    (entry,) = listed(log, "--customers")
+    assert (entry["number"], entry["action"]) == (1, "watch.pause")
+    assert len(listed(log)) == len(EVENTS)
+    assert "1 entry, the log is whole" in run(log, "--customers", "--verify").output
+
+
 def test_a_whole_log(log: RedisServer, redis_server: RedisServer) -> None:
     """An intact log is reported with the hash to note."""
     last = listed(log)[-1]["hash"]

@@ -17,6 +17,7 @@ from gateway.stores.managed import open_managed
 from gateway.stores.redis.address import parse_url
 from gateway.webhooks.master import read_master
 from gateway.webhooks.sealing import Sealer
+from tests.kit.policies import write_policies
 from tests.kit.redis_server import RedisServer
 
 SECRET = "a-secret-of-the-provider"
@@ -165,6 +166,23 @@ def test_watches(run: Run) -> None:
     assert "--event: found nothing" in bad.output
 
 
+def test_an_address_of_a_watch(run: Run, tmp_path: Path) -> None:
+    """It is refused unless the policies allow it."""
+    its = made(run)
+    inside = ("--url", "https://10.0.0.1/", "--event", "a.b")
+    bad = run("watches", "create", its["id"], *inside)
+    assert bad.exit_code == 2
+    assert "--url: found an address that deliveries may not go to" in bad.output
+    settings = "webhooks: {allow: [10.0.0.0/8]}\n"
+    write_policies(tmp_path / "inside", "http://127.0.0.1:9", webhooks=settings)
+    allowing = ("--policies", "inside", "--json")
+    watch = shown(run("watches", "create", its["id"], *inside, *allowing))
+    ids = (its["id"], watch["id"])
+    assert run("watches", "edit", *ids, "--url", "https://10.0.0.2/").exit_code == 2
+    edited = shown(run("watches", "edit", *ids, "--url", "https://10.0.0.2/", *allowing))
+    assert edited["url"] == "https://10.0.0.2/"
+
+
 def test_publishing(run: Run) -> None:
     """From a file or stdin, once for each id."""
     its = made(run)
@@ -191,8 +209,8 @@ def test_events_and_deliveries(run: Run) -> None:
     (listed,) = shown(run("events", "list", its))
     assert (listed["id"], listed["event"]["data"]) == (event, {"number": 7})
     assert shown(run("events", "list", its, "--before", "2020-01-01")) == []
-    (delivery,) = shown(run("events", "show", its, event))["deliveries"]
-    text = run("events", "show", its, event, "--text").stdout
+    (delivery,) = shown(run("events", "describe", its, event))["deliveries"]
+    text = run("events", "describe", its, event, "--text").stdout
     assert delivery["id"] in text
     assert '"number": 7' in text
     assert event in run("events", "list", its, "--text").stdout
@@ -204,8 +222,9 @@ def test_events_and_deliveries(run: Run) -> None:
     resent = shown(run("deliveries", "resend", *ids, "--json"))["delivery"]
     assert resent in run("deliveries", "list", its, watch, "--text").stdout
     span = ("--from", "2020-01-01", "--to", "2100-01-01")
-    # Its delivery still waits.
-    assert run("deliveries", "replay", its, watch, *span).stdout == "0 deliveries are queued.\n"
+    replayed = run("deliveries", "replay", its, watch, *span).stdout
+    still = "1 event still waits: `watches resume` sends what waits now."
+    assert replayed == f"0 deliveries are queued. {still}\n"
     assert shown(run("deliveries", "dead", its)) == []
     wrong = run("deliveries", "replay", its, watch, "--from", "then", "--to", "2100-01-01")
     assert wrong.exit_code == 2
@@ -224,6 +243,18 @@ def test_the_webhook_key(run: Run) -> None:
     short = run("integrations", *NEW, env={"GATEWAY_WEBHOOK_KEY": "k"})
     assert short.exit_code == 1
     assert [each["id"] for each in shown(run("integrations", "list"))] == [its["id"]]
+
+
+def test_a_folder_without_a_store(run: Run, tmp_path: Path) -> None:
+    """Such as one whose name was mistyped: nothing is made in it."""
+    elsewhere = tmp_path / "elsewhere"
+    its = "int_5f1c8a60d3b2479e01c4a7b3"
+    create = ("watches", "create", its, "--url", "https://hooks.example.com/", "--event", "build.*")
+    for words in (create, ("integrations", "set-secret", its, "--new")):
+        result = run(*words, "--data", str(elsewhere), env={"GATEWAY_STORE": ""})
+        assert result.exit_code == 1
+        assert f"no private store in {elsewhere}: found no such folder" in result.output
+        assert not elsewhere.exists()
 
 
 def test_an_id_that_may_be_a_secret(run: Run) -> None:

@@ -188,9 +188,9 @@ def test_scaling_by_the_queue(latest: int) -> None:
         "external": {
             "metric": {
                 "name": "gateway_webhook_queue_depth",
-                "selector": {"matchLabels": {"state": "waiting"}},
+                "selector": {"matchLabels": {"state": "due"}},
             },
-            "target": {"type": "AverageValue", "averageValue": "1000"},
+            "target": {"type": "AverageValue", "averageValue": "250"},
         },
     }
     assert oldest["external"]["metric"]["name"] == "gateway_webhook_oldest_due_seconds"
@@ -211,11 +211,25 @@ def test_monitors_find_them(latest: int, kind: str, first: str) -> None:
     ]
 
 
+def test_the_tests_pod_asks_them(latest: int) -> None:
+    """`helm test` fails without couriers; by TLS where the admin listener has it."""
+    for given, url in (
+        ({}, f"http://{MINE}-couriers:9901/readyz"),
+        ({"admin": {"tls": {"existingSecret": "tls"}}}, f"https://{MINE}-couriers:9901/readyz"),
+    ):
+        (asking,) = one(render(latest, {**apart(), **given}), "Pod")["spec"]["containers"]
+        assert asking["args"][-2:] == [url, "200"]
+    (asking,) = one(render(latest, {}), "Pod")["spec"]["containers"]
+    assert "couriers" not in " ".join(asking["args"][1:])
+
+
 # -- their networks --------------------------------------------------------------------------------
 
 
 def test_only_gateways_reach_them(latest: int) -> None:
-    """Their application is for the gateway's pods; the admin listener is for `admins`."""
+    """Their application is for the gateway's pods; the admin listener is for `admins`, and for
+    `helm test`.
+    """
     objects = variant(latest, "couriers")
     application, admin = networks(objects)["ingress"]
     ((peer,), (port,)) = application["from"], application["ports"]
@@ -225,9 +239,12 @@ def test_only_gateways_reach_them(latest: int) -> None:
     assert peer["podSelector"]["matchLabels"].items() <= of_gateway.items()
     assert not peer["podSelector"]["matchLabels"].items() <= of_couriers.items()
     assert [port["port"] for port in admin["ports"]] == ["admin"]
-    assert admin["from"] == [
-        {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
-    ]
+    admins, test = admin["from"]
+    assert admins == {
+        "namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}
+    }
+    of_test = one(objects, "Pod")["metadata"]["labels"]
+    assert test["podSelector"]["matchLabels"].items() <= of_test.items()
 
 
 def reaches(rule: Object, address: str) -> bool:

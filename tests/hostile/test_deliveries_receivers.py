@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -14,30 +15,31 @@ from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 from gateway.domain.webhooks.schedule import FAILURES
 from gateway.webhooks.sender import REFUSED
 from tests.kit.certificates import Certificate
+from tests.kit.dns_server import ScriptedDns
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway
 from tests.kit.hook_site import Site, open_site
-from tests.kit.hooks import LEASE_ENDS_S, Provider, add_account, deliveries_of, watch_of
+from tests.kit.hooks import (
+    LEASE_ENDS_S,
+    Account,
+    Provider,
+    add_account,
+    deliveries_of,
+    watch_of,
+)
 from tests.kit.redis_server import RedisServer
 from tests.kit.upstream import Exchange, reply
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-#: A module that Python imports at each start. By it, a courier finds this name's address in a file.
+#: A module that Python imports at each start. By it, a courier asks the DNS of the test.
 _NAMES = """
-from aiohttp import resolver
+from pathlib import Path
+from gateway.proxy import resolver
 
-_resolve = resolver.ThreadedResolver.resolve
-
-async def resolve(self, host, port=0, family=0):
-    found = await _resolve(self, "127.0.0.1" if host == "receiver.test" else host, port, family)
-    if host == "receiver.test":
-        address = open({file!r}).read()
-        found = [{{**each, "hostname": host, "host": address}} for each in found]
-    return found
-
-resolver.ThreadedResolver.resolve = resolve
+resolver.CONFIGURATION, resolver.PORT = Path({file!r}), {port}
 """
+NAME = "receiver.test"
 WELL = "/well"
 _HUGE = 10 * 1024**3
 _METADATA = "http://169.254.169.254/latest/meta-data/"
@@ -141,34 +143,71 @@ async def test_receivers_of_all_kinds(site: Site) -> None:
     print(f"of 10 GB were taken at most {huge.written / 1e6:.1f} MB of an answer")
 
 
-async def test_a_name_that_changes_its_address(site: Site, tmp_path: Path) -> None:
+@pytest_asyncio.fixture(loop_scope="session")
+async def named(site: Site, tmp_path: Path) -> AsyncIterator[Named]:
+    """A watch whose receiver has a name, and the DNS that has its address."""
+    async with ScriptedDns({(NAME, "A"): ["127.0.0.1"]}) as dns_server:
+        configuration, names = tmp_path / "resolv.conf", tmp_path / "names"
+        configuration.write_text("nameserver 127.0.0.1\n")
+        names.mkdir()
+        text = _NAMES.format(file=str(configuration), port=dns_server.port)
+        (names / "sitecustomize.py").write_text(text)
+        # Each event has a connection of its own.
+        site.receiver.answers["/named"] = reply(200, headers=[("Connection", "close")])
+        url = site.receiver.at("/named").replace("127.0.0.1", NAME)
+        account = await add_account(site.store, {"/named": url}, number=2)
+        gateway = await site.gateway(python_path=str(names))
+        yield Named(gateway, dns_server, account, Provider(account.integration))
+
+
+@dataclass(frozen=True, slots=True)
+class Named:
+    gateway: ServedGateway
+    dns_server: ScriptedDns
+    account: Account
+    provider: Provider
+
+    async def deliver(self, site: Site, count: int = 1) -> None:
+        """Send events, which arrive."""
+        events = await self.provider.send_accepted(self.gateway, count)
+
+        def have_arrived() -> bool:
+            return set(events) <= site.times_at("/named").keys()
+
+        await eventually(have_arrived, f"{count} arrive", LEASE_ENDS_S)
+
+
+async def test_a_name_that_changes_its_address(site: Site, named: Named) -> None:
     """It is judged at each attempt: nothing is sent inside, until it is outside again."""
-    address = tmp_path / "address"
-    address.write_text("127.0.0.1")
-    names = tmp_path / "names"
-    names.mkdir()
-    (names / "sitecustomize.py").write_text(_NAMES.format(file=str(address)))
-    # Each event has a connection of its own.
-    site.receiver.answers[WELL] = reply(200, headers=[("Connection", "close")])
-    url = site.receiver.at("/moves").replace("127.0.0.1", "receiver.test")
-    moves = await add_account(site.store, {"/moves": url}, number=2)
-    site.receiver.answers["/moves"] = site.receiver.answers[WELL]
-    provider = Provider(moves.integration)
-    gateway = await site.gateway(python_path=str(names))
-    (first,) = await provider.send_accepted(gateway, 1)
-    await eventually(lambda: first in site.times_at("/moves"), "one arrives", LEASE_ENDS_S)
-    address.write_text("169.254.169.254")
-    (second,) = await provider.send_accepted(gateway, 1)
+    dns_server, address = named.dns_server, (NAME, "A")
+    await named.deliver(site)
+    dns_server.records[address] = ["169.254.169.254"]
+
+    refused: set[str] = set()
 
     async def is_refused() -> bool:
-        made = await deliveries_of(site.store, moves, "/moves")
-        return REFUSED in {each.found for one in made for each in one.attempts}
+        # The address before is used for a second more.
+        await named.provider.send_accepted(named.gateway, 1)
+        for made in await deliveries_of(site.store, named.account, "/named"):
+            if REFUSED in {each.found for each in made.attempts}:
+                refused.add(made.id.partition(":")[0])
+        return refused != set()
 
     await eventually(is_refused, "the other address is refused", LEASE_ENDS_S)
-    assert second not in site.times_at("/moves")
-    address.write_text("127.0.0.1")
-    (third,) = await provider.send_accepted(gateway, 1)
-    await eventually(lambda: third in site.times_at("/moves"), "one arrives", LEASE_ENDS_S)
+    assert not refused & site.times_at("/named").keys()
+    dns_server.records[address] = ["127.0.0.1"]
+    await named.deliver(site)
+
+
+async def test_names_that_hang(site: Site, named: Named) -> None:
+    """The deliveries to each of them wait for DNS, and those to others do not."""
+    await named.deliver(site)
+    named.dns_server.silent = ".hangs.test"
+    urls = {f"/{number}": f"https://{number}.hangs.test/" for number in range(40)}
+    hanging = await add_account(site.store, urls, number=3)
+    await Provider(hanging.integration).send_accepted(named.gateway, 10)
+    await named.deliver(site, 20)
+    await attempted(site, "/0", 0, "DNS did not answer in time", hanging)
 
 
 async def test_judges(site: Site) -> None:
@@ -197,12 +236,14 @@ async def becomes(gateway: ServedGateway, site: Site, path: str, status: str) ->
     await eventually(has, f"the watch of {path} is {status}", LEASE_ENDS_S)
 
 
-async def attempted(site: Site, path: str, status: int, words: str | None) -> None:
+async def attempted(
+    site: Site, path: str, status: int, words: str | None, account: Account | None = None
+) -> None:
     """Wait for an attempt; all attempts at this endpoint have ended so. words: None: any"""
     found: list[tuple[int, str]] = []
 
     async def has() -> bool:
-        made = await deliveries_of(site.store, site.account, path)
+        made = await deliveries_of(site.store, account or site.account, path)
         found[:] = [(each.status, each.found[:80]) for one in made for each in one.attempts]
         return found != []
 

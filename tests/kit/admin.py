@@ -35,6 +35,7 @@ from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clients import redis_client
 from gateway.stores.usage.memory import MemoryUsageStore
 from gateway.stores.warnings.memory import MemoryWarningStore
+from gateway.stores.webhooks.link import executing
 from gateway.stores.webhooks.opening import open_webhooks
 from gateway.webhooks.sealing import Sealer
 from tests.kit.policies import write_policies
@@ -104,8 +105,11 @@ class AdminScene:
         self.limiter = MemoryLimiter(clock_us)
         self._client = None if webhooks_at is None else redis_client(parse_url(webhooks_at))
         self.webhooks: Webhooks | None = None
+        self.webhook_settings = WebhookSettings()
         if self._client is not None:
-            self.webhook_stores = open_webhooks(self._client.execute_command, WebhookSettings)
+            self.webhook_stores = open_webhooks(
+                executing(self._client), lambda: self.webhook_settings
+            )
             self.webhooks = build_webhooks(
                 *(self.webhook_stores, self.audit, MASTER, Sealer(MASTER), clock_us)
             )

@@ -42,6 +42,7 @@ from gateway.stores.keys.memory import MemoryKeyStore
 from gateway.stores.managed import ManagedStores, memory_managed
 from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clients import redis_client
+from gateway.stores.webhooks.link import executing
 from gateway.stores.webhooks.opening import open_webhooks
 from gateway.webhooks.sealing import Sealer
 
@@ -118,7 +119,7 @@ class Console:
         )
         webhooks = None
         if self._redis is not None:
-            self.webhook_stores = open_webhooks(self._redis.execute_command, WebhookSettings)
+            self.webhook_stores = open_webhooks(executing(self._redis), WebhookSettings)
             webhooks = build_webhooks(
                 *(self.webhook_stores, self.stores.audit, MASTER, Sealer(MASTER), now_us)
             )

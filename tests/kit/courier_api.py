@@ -17,9 +17,11 @@ from gateway.manage.deliveries import Deliveries
 from gateway.manage.watches import Watches
 from gateway.stores.audit.memory import MemoryAuditStore
 from gateway.stores.redis.errors import translating
+from gateway.stores.webhooks.link import executing
 from gateway.stores.webhooks.queue import SHARDS, DeliveryQueue
 from gateway.stores.webhooks.resources import Resources
 from gateway.webhooks.application import ApplicationDeps, build_application
+from gateway.webhooks.bodies import BodyBudget
 from gateway.webhooks.capture import Capture
 from gateway.webhooks.listener import CourierListener
 from gateway.webhooks.sealing import Sealer
@@ -35,25 +37,33 @@ WATCHES = "/api/v1/integrations/int_1/watches"
 
 
 class Scene:
-    """The application, which is served within its `async with`. settings, budget: can be changed"""
+    """The application, which is served within its `async with`. settings, budget: can be changed
 
-    def __init__(self, client: Redis, sender: Sender | None = None) -> None:
+    bodies: room for webhooks that are read
+    """
+
+    def __init__(
+        self, client: Redis, sender: Sender | None = None, bodies: BodyBudget | None = None
+    ) -> None:
         self.client = client
         self.budget = 1_000_000
-        self.store: Resources = translating(Resources(client.execute_command))
+        self.store: Resources = translating(Resources(executing(client)))
         self.queues = [
-            translating(DeliveryQueue(client.execute_command, shard, lambda: self.budget))
+            translating(DeliveryQueue(executing(client), shard, lambda: self.budget))
             for shard in range(SHARDS)
         ]
         self.audit = MemoryAuditStore()
-        self.watches = Watches(self.store, self.audit, MASTER, lambda: NOW_US)
+        self.settings = WebhookSettings()
+        self.watches = Watches(
+            *(self.store, self.audit, MASTER, lambda: NOW_US), lambda: self.settings.destinations
+        )
         self.sealer = Sealer(MASTER)
         self.sender = sender or Sender(Destinations)
-        self.settings = WebhookSettings()
         self.deliveries = Deliveries(self.store, self.queues, self.audit, lambda: NOW_US)
         self.capture = Capture(
             *(self.store, self.queues, self.sealer, lambda: NOW_US),
             most_bytes=lambda: self.settings.event_bytes,
+            bodies=bodies,
         )
         self._stack = AsyncExitStack()
 
@@ -74,9 +84,9 @@ class Scene:
         )
         at = socket.create_server(("127.0.0.1", 0))
         self.port: int = at.getsockname()[1]
-        listener = CourierListener(application)
-        await listener.start(at)
-        self._stack.push_async_callback(listener.stop)
+        self.listener = CourierListener(application)
+        await self.listener.start(at)
+        self._stack.push_async_callback(self.listener.stop)
         return self
 
     async def __aexit__(self, *_: object) -> None:

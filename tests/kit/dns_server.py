@@ -23,6 +23,7 @@ class ScriptedDns:
     records: by name and type, such as ("api.test", "A"); a name without any does not exist
     ttl_s:   of each record
     failure: SERVFAIL in place of every answer; "silence": nothing in place of them
+    silent:  the end of names that get no answer
     asked:   the names and types of all queries, in order
     """
 
@@ -30,6 +31,7 @@ class ScriptedDns:
         self.records = {} if records is None else records
         self.ttl_s = 0
         self.failure: int | str | None = None
+        self.silent: str | None = None
         self.asked: list[tuple[str, str]] = []
         self.port = 0
 
@@ -50,7 +52,7 @@ class ScriptedDns:
         name = question.name.to_text(omit_final_dot=True).lower()
         kind = dns.rdatatype.to_text(question.rdtype)
         self.asked.append((name, kind))
-        if self.failure == "silence":
+        if self.failure == "silence" or (self.silent is not None and name.endswith(self.silent)):
             return None
         response = dns.message.make_response(query)
         response.flags |= dns.flags.RA
@@ -65,13 +67,19 @@ class ScriptedDns:
         return response.to_wire()
 
     def resolver(
-        self, folder: Path, *, hosts: str = "", search: str = "", more: str = ""
+        self,
+        folder: Path,
+        *,
+        hosts: str = "",
+        search: str = "",
+        more: str = "",
+        **options: Any,
     ) -> Resolver:
         """A resolver with files of its own."""
         (folder / "hosts").write_text(hosts)
         lines = ["nameserver 127.0.0.1", f"search {search}" if search else "", more]
         (folder / "resolv.conf").write_text("\n".join(lines) + "\n")
-        return Resolver(folder / "hosts", folder / "resolv.conf", self.port)
+        return Resolver(folder / "hosts", folder / "resolv.conf", self.port, **options)
 
 
 class _Protocol(asyncio.DatagramProtocol):

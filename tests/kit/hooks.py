@@ -19,6 +19,7 @@ from gateway.domain.webhooks.signatures import sign
 from gateway.domain.webhooks.watches import Watch
 from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clients import redis_client
+from gateway.stores.webhooks.link import executing
 from gateway.stores.webhooks.queue import Delivery, DeliveryQueue, shard_of
 from gateway.stores.webhooks.resources import Resources
 from gateway.webhooks.sealing import Sealer
@@ -165,7 +166,7 @@ async def add_account(store: str, urls: dict[str, str], number: int = 1) -> Acco
     integration = Integration(name, "acme", "generic", "Builds", 1, capture, sealed)
     watches = {}
     async with redis_client(parse_url(store)) as client:
-        resources = Resources(client.execute_command)
+        resources = Resources(executing(client))
         assert await resources.add_integration(integration)
         for index, (path, url) in enumerate(urls.items()):
             watch = Watch(f"wat_{number:012x}{index:012x}", name, url, ("build.*",), 1)
@@ -213,5 +214,11 @@ async def watch_of(gateway: ServedGateway, account: Account, path: str) -> Any:
 async def deliveries_of(store: str, account: Account, path: str) -> list[Delivery]:
     """The deliveries of a watch with their attempts, the newest first."""
     async with redis_client(parse_url(store)) as client:
-        queue = DeliveryQueue(client.execute_command, shard_of(account.integration.id), lambda: 0)
-        return await queue.deliveries(account.watches[path].id, 1000)
+        queue = DeliveryQueue(executing(client), shard_of(account.integration.id), lambda: 0)
+        found, before_us = list[Delivery](), 0
+        while True:
+            page = await queue.deliveries(account.watches[path].id, 1000, before_us)
+            found += page
+            if not page.next_us:
+                return found
+            before_us = page.next_us

@@ -17,10 +17,11 @@ from gateway.manage.deliveries import (
     event_as_json,
     event_view_as_json,
 )
-from gateway.manage.problems import Conflict, Invalid, NotThere
+from gateway.manage.problems import Conflict, Full, Invalid, NotThere
 from gateway.stores.audit.memory import MemoryAuditStore
 from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clients import redis_client
+from gateway.stores.webhooks.link import executing
 from gateway.stores.webhooks.queue import (
     SHARDS,
     Attempt,
@@ -43,11 +44,10 @@ class Bench:
     def __init__(self, client: Any) -> None:
         self.client = client
         self.budget = 1_000_000
-        self.store = Resources(client.execute_command)
+        self.store = Resources(executing(client))
         self.audit = MemoryAuditStore()
         self.queues = [
-            DeliveryQueue(client.execute_command, shard, lambda: self.budget)
-            for shard in range(SHARDS)
+            DeliveryQueue(executing(client), shard, lambda: self.budget) for shard in range(SHARDS)
         ]
         self.queue = self.queues[shard_of("int_1")]
         self.deliveries = Deliveries(self.store, self.queues, self.audit, lambda: NOW_US)
@@ -180,7 +180,7 @@ async def test_a_replay(bench: Bench) -> None:
     made = await replay(ACTOR, "acme", "int_1", "wat_1", second.at_us, LATER_US)
     assert made == Replayed(2, True, 0)
     made = await replay(ACTOR, "acme", "int_1", "wat_1", second.at_us, LATER_US)
-    assert made == Replayed(0, True, 0)
+    assert made == Replayed(0, True, 0, waiting=2)
     assert await bench.actions() == ["watch.replay"]
     (entry,) = await bench.audit.entries(before=None, count=50)
     assert entry.event.after is not None
@@ -194,14 +194,22 @@ async def test_what_cannot_be_sent_again_now(bench: Bench) -> None:
     await bench.accept("evt_1")
     await bench.give_up()
     its = bench.deliveries
-    for words in ("no room", "is disabled: resume it"):
-        bench.budget = 100 if words == "no room" else 1_000_000
-        with pytest.raises(Conflict, match=words):
+    for problem, words in ((Full, "no room"), (Conflict, "is disabled: resume it")):
+        bench.budget = 100 if problem is Full else 1_000_000
+        with pytest.raises(problem, match=words):
             await its.resend(ACTOR, "acme", "int_1", "wat_1", "evt_1")
-        with pytest.raises(Conflict, match=words):
+        with pytest.raises(problem, match=words):
             await its.replay(ACTOR, "acme", "int_1", "wat_1", 0, LATER_US)
         await bench.queue.disable("wat_1", "int_1", "so")
     assert await bench.actions() == []
+
+
+async def test_what_was_sent_too_often(bench: Bench) -> None:
+    """A conflict that says so: to resume a watch, or to wait for room, would not help."""
+    await bench.accept("evt_1")
+    await bench.client.hset(f"{tag_of(shard_of('int_1'))}event:evt_1", "resent", 200)
+    with pytest.raises(Conflict, match="sent again as often as one may be"):
+        await bench.deliveries.resend(ACTOR, "acme", "int_1", "wat_1", "evt_1")
 
 
 async def test_faults(bench: Bench) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from gateway.domain.webhooks.destinations import Destinations
 from gateway.domain.webhooks.events import Integration
 from gateway.domain.webhooks.kinds import table
 from gateway.domain.webhooks.settings import WebhookSettings
@@ -19,6 +20,7 @@ from gateway.stores.audit.memory import MemoryAuditStore
 from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clients import redis_client
 from gateway.stores.webhooks import resources
+from gateway.stores.webhooks.link import executing
 from gateway.stores.webhooks.opening import open_webhooks
 from gateway.webhooks.sealing import Sealer
 from tests.kit.redis_server import RedisServer
@@ -33,7 +35,7 @@ MOST = 2_000
 
 class Bench:
     def __init__(self, client: Any, settings: WebhookSettings) -> None:
-        self.stores = open_webhooks(client.execute_command, lambda: settings)
+        self.stores = open_webhooks(executing(client), lambda: settings)
         self.audit = MemoryAuditStore()
         self.sealer = Sealer(MASTER)
         self.integrations = Integrations(
@@ -44,7 +46,9 @@ class Bench:
             lambda: NOW_US,
             lambda: MOST,
         )
-        self.watches = Watches(self.stores.resources, self.audit, MASTER, lambda: NOW_US)
+        self.watches = Watches(
+            self.stores.resources, self.audit, MASTER, lambda: NOW_US, Destinations
+        )
 
     async def make(self, **given: object) -> Integration:
         return (await self.integrations.create(ACTOR, {**GIVEN, **given}))[0]

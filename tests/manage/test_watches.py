@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+from ipaddress import ip_network
 from typing import Any
 
 import pytest
 
+from gateway.domain.webhooks.destinations import Destinations
 from gateway.domain.webhooks.events import Integration
-from gateway.domain.webhooks.watches import MOST_WATCHES, secret_of
+from gateway.domain.webhooks.watches import MOST_WATCHES, Health, secret_of
 from gateway.manage.audit_log import Actor
 from gateway.manage.problems import Changed, Conflict, Invalid, NotThere
-from gateway.manage.watches import Watches
+from gateway.manage.watches import Watches, status_words
 from gateway.stores.audit.memory import MemoryAuditStore
 from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clients import redis_client
-from gateway.stores.webhooks.queue import DeliveryQueue, shard_of
+from gateway.stores.webhooks.queue import Attempt, Claimed, DeliveryQueue, shard_of
 from gateway.stores.webhooks.resources import Resources
+from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer
 
 MASTER = b"m" * 32
@@ -29,7 +32,10 @@ class Bench:
         self.client = client
         self.store = Resources(client.execute_command)
         self.audit = MemoryAuditStore()
-        self.watches = Watches(self.store, self.audit, MASTER, lambda: NOW_US)
+        self.destinations = Destinations()
+        self.watches = Watches(
+            self.store, self.audit, MASTER, lambda: NOW_US, lambda: self.destinations
+        )
 
     async def actions(self) -> list[str]:
         entries = await self.audit.entries(before=None, count=50)
@@ -110,6 +116,40 @@ async def test_pause_and_resume(bench: Bench) -> None:
     assert (await bench.watches.resume(*args)).health.state == "active"
 
 
+@pytest.mark.parametrize("is_resumed", [True, False])
+async def test_a_receiver_that_is_repaired(bench: Bench, is_resumed: bool) -> None:
+    """What waits for a failing watch is sent now, once it is resumed or has another URL."""
+    made, _ = await bench.watches.create(ACTOR, "acme", "int_1", GIVEN)
+    args = (ACTOR, "acme", "int_1", made.watch.id)
+    queue = DeliveryQueue(bench.client.execute_command, shard_of("int_1"), lambda: 1_000_000)
+    await queue.accept("int_1", "evt", "pull_request.merged", b"{}")
+    (claimed,) = (await queue.claim("one", 9, 9)).deliveries
+    await queue.finish(claimed, "waiting", Attempt(1, 2, 500, ""), wait_s=3600.0)
+    failing = (await bench.watches.get("acme", "int_1", made.watch.id)).health
+    assert (failing.state, failing.waiting) == ("failing", 1)
+    await bench.watches.edit(*args, {"events": ["pull_request.merged"]})
+    assert (await queue.claim("two", 9, 9)).deliveries == (), "its URL is the same"
+    if is_resumed:
+        view = await bench.watches.resume(*args)
+    else:
+        view = await bench.watches.edit(*args, {"url": "https://other.example/"})
+    assert (view.health.state, view.health.waiting) == ("active", 1)
+    assert view.health.next_us < failing.next_us
+    (claimed,) = await _claimed(queue)
+    assert (claimed.id, claimed.attempts) == (f"evt:{made.watch.id}:0", 1)
+
+
+async def _claimed(queue: DeliveryQueue) -> tuple[Claimed, ...]:
+    found: list[tuple[Claimed, ...]] = []
+
+    async def claims() -> bool:
+        found.append((await queue.claim("later", 9, 9)).deliveries)
+        return bool(found[-1])
+
+    await eventually(claims, "a delivery that is due")
+    return found[-1]
+
+
 @pytest.mark.parametrize(
     ("given", "faults"),
     [
@@ -133,6 +173,39 @@ async def test_faults(bench: Bench, given: dict[str, object], faults: list[str])
         assert fault.startswith(begins)
 
 
+INSIDE = "https://10.0.0.1:8443/hook"
+
+
+async def test_an_address_that_is_not_allowed(bench: Bench) -> None:
+    """It is a fault of the URL, told with the others, unless the settings allow it."""
+    with pytest.raises(Invalid) as error:
+        await bench.watches.create(ACTOR, "acme", "int_1", {"url": INSIDE, "events": []})
+    assert [str(fault) for fault in error.value.faults] == [
+        "url: found an address that deliveries may not go to, expected an https:// URL of a public "
+        "host",
+        "events: found 0 entries, expected 1 to 50",
+    ]
+    made, _ = await bench.watches.create(ACTOR, "acme", "int_1", GIVEN)
+    ids = (ACTOR, "acme", "int_1", made.watch.id)
+    with pytest.raises(Invalid, match="may not go to"):
+        await bench.watches.edit(*ids, {"url": INSIDE})
+    bench.destinations = Destinations(allowed=(ip_network("10.0.0.0/8"),))
+    await bench.watches.create(ACTOR, "acme", "int_1", {**GIVEN, "url": INSIDE})
+    assert (await bench.watches.edit(*ids, {"url": INSIDE})).watch.url == INSIDE
+
+
+async def test_an_address_that_was_allowed(bench: Bench) -> None:
+    """What else the watch has can be changed, also by a form that sends its URL."""
+    bench.destinations = Destinations(allowed=(ip_network("10.0.0.0/8"),))
+    made, _ = await bench.watches.create(ACTOR, "acme", "int_1", {**GIVEN, "url": INSIDE})
+    bench.destinations = Destinations()
+    ids = (ACTOR, "acme", "int_1", made.watch.id)
+    edited = await bench.watches.edit(*ids, {"url": INSIDE, "events": ["a.b"]})
+    assert (edited.watch.url, edited.watch.events) == (INSIDE, ("a.b",))
+    with pytest.raises(Invalid, match="may not go to"):
+        await bench.watches.edit(*ids, {"url": f"{INSIDE}s"})
+
+
 async def test_the_most(bench: Bench) -> None:
     for _ in range(MOST_WATCHES):
         await bench.watches.create(ACTOR, "acme", "int_1", GIVEN)
@@ -154,9 +227,30 @@ async def test_a_change_meanwhile(bench: Bench, monkeypatch: pytest.MonkeyPatch)
 async def test_another_webhook_key(bench: Bench) -> None:
     """No secret is made that the couriers would not sign with; what needs none goes on."""
     made, _ = await bench.watches.create(ACTOR, "acme", "int_1", GIVEN)
-    other = Watches(bench.store, bench.audit, b"o" * 32, lambda: NOW_US)
+    other = Watches(bench.store, bench.audit, b"o" * 32, lambda: NOW_US, Destinations)
     with pytest.raises(Conflict, match="not that of the store's couriers"):
         await other.create(ACTOR, "acme", "int_1", GIVEN)
     with pytest.raises(Conflict, match="not that of the store's couriers"):
         await other.rotate(ACTOR, "acme", "int_1", made.watch.id)
     assert (await other.pause(ACTOR, "acme", "int_1", made.watch.id)).health.state == "paused"
+
+
+@pytest.mark.parametrize(
+    ("health", "words"),
+    [
+        (Health("active", "", 0, 0, 0, 5, 0, 0, 0), "active"),
+        (
+            Health("failing", "", 0, 0, 1, 0, 0, 0, 2_000_000),
+            "failing since 1970-01-01T00:00:02Z, 1 failed attempt",
+        ),
+        (
+            Health("disabled", "it answered 410 Gone", 0, 0, 3, 0, 0, 9_000_000, 2_000_000),
+            "disabled since 1970-01-01T00:00:09Z, after 3 failed attempts since "
+            "1970-01-01T00:00:02Z, because it answered 410 Gone",
+        ),
+        (Health("disabled", "", 0, 0, 0, 0, 0, 0, 0), "disabled"),
+    ],
+)
+def test_the_status_in_words(health: Health, words: str) -> None:
+    """Since when and why, as far as it is known."""
+    assert status_words(health) == words

@@ -16,6 +16,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from gateway.observe.access_fields import shown_path
 from gateway.observe.logs import configure, redact, redact_path
 
 LOGGER = "gateway.test"
@@ -413,3 +414,11 @@ def test_levels_have_colours_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> N
     assert warned[8:] == f" \x1b[33mWARNING\x1b[0m {LOGGER}: careful \\x1b[31m"
     assert told[8:] == f" INFO    {LOGGER}: fine"
     assert "\x1b" not in logged(write)
+
+
+def test_capture_addresses() -> None:
+    """They are secrets of a kind: their first characters say which one it is."""
+    path = "/hooks/0123456789abcdef0123456789abcdef"
+    assert shown_path(f"{path}?a=1") == redact_path(path) == "/hooks/0123[redacted]"
+    assert redact(f"POST {path} failed") == "POST /hooks/0123[redacted] failed"
+    assert redact_path("/v1/hooks/partner/0123456789") == "/v1/hooks/partner/0123456789"

@@ -17,6 +17,7 @@ class Shard:
     """What the store tells of one shard."""
 
     waiting: int = 0
+    due: int = 0
     in_flight: int = 0
     dead: int = 0
     bytes: int = 0
@@ -44,7 +45,7 @@ def busy() -> WebhookMetrics:
     metrics.slots, metrics.slots_used = 256, 4
     metrics.spool_bytes, metrics.spooled, metrics.spool_replayed = 700, 3, 1
     metrics.bytes_budget = 1_000
-    metrics.store_has([Shard(7, 2, 1, 300, 1.5, 1), Shard(3, 0, 4, 100, 60.0, 2)])
+    metrics.store_has([Shard(7, 5, 2, 1, 300, 1.5, 1), Shard(3, 1, 0, 4, 100, 60.0, 2)])
     return metrics
 
 
@@ -66,12 +67,17 @@ def test_what_a_courier_counts() -> None:
 def test_what_the_store_has() -> None:
     """Shards are summed; of what is due the oldest counts."""
     values = values_of(busy())
-    assert values["queue_depth"] == {("waiting",): (10,), ("in_flight",): (2,)}
+    assert values["queue_depth"] == {
+        ("waiting",): (10,),
+        ("due",): (6,),
+        ("in_flight",): (2,),
+    }
     assert values["oldest_due_seconds"] == {(): (60.0,)}
     assert values["breakers_open"] == {(): (3,)}
     assert values["dead_letters"] == {(): (5,)}
     assert values["bytes_used"] == {(): (400,)}
     assert values["bytes_budget"] == {(): (1_000,)}
+    assert values["store_up"] == {(): (1,)}
 
 
 def test_an_unavailable_store() -> None:
@@ -82,6 +88,7 @@ def test_an_unavailable_store() -> None:
     names = ("queue_depth", "oldest_due_seconds", "breakers_open", "dead_letters", "bytes_used")
     assert {name: values[name] for name in names} == {name: {} for name in names}
     assert values["bytes_budget"] == {(): (1_000,)}
+    assert values["store_up"] == {(): (0,)}
 
 
 def test_an_empty_store() -> None:
@@ -111,10 +118,14 @@ def test_several_couriers() -> None:
     totals = Totals()
     for slot in range(2):
         totals.update(slot, Snapshot(tuple(busy().series())))
+    cut_off = busy()
+    cut_off.store_has(None)
+    totals.update(2, Snapshot(tuple(cut_off.series())))
     merged = {series.family.name: series.values for series in totals.snapshot().series}
-    assert merged["webhook_captured"]["github", "captured"] == (6,)
-    assert merged["webhook_slots"] == {(): (512,)}
-    assert merged["webhook_spool_bytes"] == {(): (1_400,)}
+    assert merged["webhook_captured"]["github", "captured"] == (9,)
+    assert merged["webhook_slots"] == {(): (768,)}
+    assert merged["webhook_spool_bytes"] == {(): (2_100,)}
+    assert merged["store_up"] == {(): (0,)}, "one has no store"
     assert merged["webhook_queue_depth"]["waiting",] == (10,)
     for name, wanted in (("oldest_due_seconds", 60.0), ("dead_letters", 5), ("bytes_used", 400)):
         assert merged[f"webhook_{name}"] == {(): (wanted,)}

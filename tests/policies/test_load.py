@@ -1151,7 +1151,7 @@ FAULTS: dict[str, tuple[str, str, list[str]]] = {
     "route, unknown upstream": (
         "routes",
         "routes: {r: {match: GET /, upstream: apii}}",
-        ["routes.yaml:1: routes.r.upstream: found 'apii', expected one of api (did you mean"],
+        ["routes.yaml:1: routes.r.upstream: found 'apii', expected one of api, webhooks"],
     ),
     "limits": (
         "routes",

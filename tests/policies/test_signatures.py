@@ -84,8 +84,8 @@ def test_faults(tmp_path: Path, signatures: str, words: str) -> None:
     ("secrets", "words"),
     [
         ("", "0 lines"),
-        ("short", "another line 1"),
-        (f"{SECRET}\n{SECRET} x", "another line 2"),
+        ("short", "whose line 1 has 5 characters"),
+        (f"{SECRET}\n{SECRET} x", "whose line 2 has other characters"),
         (f"{SECRET}\n" * 5, "5 lines"),
     ],
 )

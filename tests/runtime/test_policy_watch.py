@@ -340,3 +340,28 @@ async def test_pages_are_reloaded(tmp_path: Path) -> None:
         assert answer.body == b"another"
         assert policy.error_pages is not None
         assert policy.error_pages.html == b"another"
+
+
+async def test_secrets_are_reloaded(tmp_path: Path) -> None:
+    """Of senders of webhooks, and of MCP sessions: one that was removed is of no use."""
+    folder = tmp_path / "policies"
+    folder.mkdir()
+    files = {name: tmp_path / f"{name}.txt" for name in ("partner", "sessions")}
+    for file in files.values():
+        file.write_text(f"{'o' * 40}\n")
+    gateway = (
+        "signatures: {partner: {secrets: ../partner.txt}}\n"
+        "mcp_sessions: {secrets: ../sessions.txt}\n"
+    )
+    routes = (
+        'routes:\n  in: {match: "POST /in", upstream: api, auth: none, verify_signature: partner}\n'
+    )
+    async with watching(write(folder, gateway=gateway, routes=routes)) as heard:
+        for number, file in enumerate(files.values(), 1):
+            file.write_text(f"{'n' * 40}\n")
+            await heard.until(number)
+        policy = heard.watch.policy
+        verification = policy.routes["in"].verification
+        assert verification is not None
+        assert verification.secrets == ("n" * 40,)
+        assert policy.mcp_secrets == (b"n" * 40,)

@@ -17,6 +17,7 @@ MADE: list[tuple[Callable[..., str], tuple[object, ...]]] = [
     (names.account_name, ("}{",)),
     (names.once_name, ("{x}",)),
     (names.reset_name, ("gw:limit:{acme}:key:a:plan:rate:60000000",)),
+    (names.audit_head_name, (names.AUDIT,)),
     (names.foreign_audit_name, (1, "a")),
     (names.warned_name, (80, "a")),
     (names.policy_name, ("{a}b",)),

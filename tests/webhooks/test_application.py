@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import hmac
 import json
+from collections import Counter
 from collections.abc import AsyncIterator
+from itertools import islice
 from typing import Any
 
 import pytest
@@ -14,8 +16,8 @@ from gateway.domain.webhooks.events import Integration
 from gateway.domain.webhooks.watches import MOST_WATCHES, secret_of
 from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clients import redis_client
-from gateway.webhooks.application import AT_ONCE
 from gateway.webhooks.requests import MOST_BODY
+from gateway.webhooks.turns import AT_ONCE, MOST_OF_ACCOUNT, OF_ACCOUNT
 from tests.kit.courier_api import CAPTURE, GIVEN, MASTER, TOKEN, WATCHES, Scene
 from tests.kit.redis_server import RedisServer
 from tests.kit.wire import Response, Wire, build_request
@@ -86,11 +88,13 @@ async def test_a_watch(scene: Scene) -> None:
         "created": "2027-01-15T08:00:00Z",
         "status": "active",
         "reason": None,
+        "disabled_since": None,
         "waiting": 0,
         "in_flight": 0,
         "failures": 0,
+        "failing_since": None,
         "last_success": None,
-        "next_probe": None,
+        "next_attempt": None,
     }
     assert (await scene.send("GET", path)).json() == made
     assert (await scene.send("GET", WATCHES)).json() == {"items": [made], "next": None}
@@ -179,6 +183,9 @@ async def test_faults_of_a_body(scene: Scene) -> None:
         "found": "a number",
         "expected": '"timed" or "body-only"',
     }
+    answer = await scene.send("POST", WATCHES, {**GIVEN, "url": "https://0x7f.1/"})
+    (fault,) = answer.json()["faults"]
+    assert fault["found"] == "an address that is not written as 192.0.2.1 or [2001:db8::1]"
     answer = await scene.send("POST", WATCHES, {})
     assert [fault["path"] for fault in answer.json()["faults"]] == ["url", "events"]
     watch = await made_in(scene)
@@ -367,11 +374,41 @@ async def test_many_at_once(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> No
         return []
 
     monkeypatch.setattr(scene.watches, "list", held)
-    asked = [asyncio.create_task(scene.send("GET", WATCHES)) for _ in range(2 * AT_ONCE)]
+    asked = [
+        asyncio.create_task(scene.send("GET", WATCHES, account=f"acme{number // OF_ACCOUNT}"))
+        for number in range(2 * AT_ONCE)
+    ]
     await full.wait()
     release.set()
     assert {answer.status for answer in await asyncio.gather(*asked)} == {200}
     assert most == AT_ONCE
+
+
+async def test_many_of_one_account(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A quarter of all is served at once, some wait, the rest is refused; others are served."""
+    now, most = Counter[str](), Counter[str]()
+    release = asyncio.Event()
+
+    async def held(account: str, _integration: str) -> list[object]:
+        now[account] += 1
+        most[account] = max(most[account], now[account])
+        if account == "acme":
+            await release.wait()
+        now[account] -= 1
+        return []
+
+    monkeypatch.setattr(scene.watches, "list", held)
+    asked = [asyncio.create_task(scene.send("GET", WATCHES)) for _ in range(MOST_OF_ACCOUNT + 5)]
+    refused = [await each for each in islice(asyncio.as_completed(asked), 5)]
+    assert {error_of(answer)[:2] for answer in refused} == {(429, "TOO_MANY_CALLS")}
+    assert {answer["Retry-After"] for answer in refused} == {"1"}
+    assert now == {"acme": OF_ACCOUNT}
+    assert (await scene.send("GET", WATCHES, account="other")).status == 200
+    release.set()
+    answers = await asyncio.gather(*asked)
+    assert Counter(answer.status for answer in answers) == {200: MOST_OF_ACCOUNT, 429: 5}
+    assert most == {"acme": OF_ACCOUNT, "other": 1}
+    assert (await scene.send("GET", WATCHES)).status == 200
 
 
 async def test_captures(scene: Scene) -> None:

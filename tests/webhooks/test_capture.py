@@ -18,8 +18,11 @@ from aiohttp.test_utils import TestServer
 from gateway import tasks
 from gateway.domain.ports import StoreDown
 from gateway.domain.webhooks.events import Integration
+from gateway.domain.webhooks.watches import Watch
+from gateway.observe.log_throttle import LogThrottle
 from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clients import redis_client
+from gateway.stores.webhooks.link import executing
 from gateway.stores.webhooks.queue import SHARDS, DeliveryQueue, shard_of, tag_of
 from gateway.stores.webhooks.resources import Resources
 from gateway.webhooks.capture import Capture
@@ -55,9 +58,9 @@ def server_of(capture: Capture) -> TestServer:
 class Bench:
     def __init__(self, client: Any, budget: int = 1_000_000) -> None:
         self.client = client
-        self.store = Resources(client.execute_command)
+        self.store = Resources(executing(client))
         self.queues = [
-            DeliveryQueue(client.execute_command, each, lambda: budget) for each in range(SHARDS)
+            DeliveryQueue(executing(client), each, lambda: budget) for each in range(SHARDS)
         ]
         self.most_bytes = 200_000
         self.capture = Capture(
@@ -100,6 +103,7 @@ async def test_a_webhook(bench: Bench) -> None:
     for _ in range(2):
         status, told = await bench.send(body, **{"X-GitHub-Delivery": "d-1"})
         assert (status, told["result"]) == (202, "captured")
+        assert told["message"].endswith("; 0 deliveries are queued.")
     names = [name.decode() async for name in bench.client.scan_iter(f"{TAG}event:*")]
     assert len(names) == 1
     kept = json.loads(await bench.client.hget(names[0], "body"))
@@ -107,6 +111,17 @@ async def test_a_webhook(bench: Bench) -> None:
     assert kept["integration"] == {"id": "int_1", "provider": "github", "name": "Code"}
     assert names[0] == f"{TAG}event:{kept['id']}"
     assert bench.capture.results["github", "captured"] == 2
+
+
+@pytest.mark.parametrize("watches", [1, 2])
+async def test_how_many_deliveries_are_queued(bench: Bench, watches: int) -> None:
+    """The provider is told, in words that fit the number."""
+    for number in range(watches):
+        url = "https://hooks.example/"
+        await bench.store.add_watch(Watch(f"wat_{number}", "int_1", url, ("pull_request.*",), 1))
+    _, told = await bench.send(json.dumps(PULL_REQUEST).encode(), **{"X-GitHub-Delivery": "d"})
+    queued = "1 delivery is queued." if watches == 1 else "2 deliveries are queued."
+    assert told["message"].endswith(f"; {queued}")
 
 
 @pytest.mark.parametrize(
@@ -146,6 +161,20 @@ async def test_the_words_of_a_refusal(bench: Bench) -> None:
     assert told["message"].endswith("At most: 10 bytes.")
     bench.most_bytes = 11
     assert (await bench.send(b"x" * 11))[1]["code"] == "BODY_NOT_JSON"
+
+
+async def test_an_event_that_is_too_large(bench: Bench) -> None:
+    """The bound is that of the event as well, which may be larger than its webhook."""
+    title = "é" * 1_000
+    payload = {**PULL_REQUEST, "pull_request": {"title": title, "state": "open"}}
+    body = json.dumps(payload, ensure_ascii=False).encode()
+    bench.most_bytes = len(body) + 1_000
+    status, told = await bench.send(body)
+    assert (status, told["code"]) == (413, "BODY_TOO_LARGE")
+    assert told["message"].startswith("Its event would have 6")
+    assert told["message"].endswith(f"At most: {bench.most_bytes} bytes.")
+    assert bench.capture.results == {("github", "body_too_large"): 1}
+    assert [name async for name in bench.client.scan_iter(f"{TAG}event:*")] == []
 
 
 async def test_a_body_that_does_not_come(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -226,7 +255,7 @@ async def test_an_outage(outage: Outage) -> None:
     assert (await outage.send(body, secret="another"))[0] == 401
     assert (await outage.send(body, address="f" * 32))[0] == 503, "it may be a new one"
     assert outage.spool.count == 3
-    running = tasks.spawn(outage.spool.run(outage.capture.accept), "spool")
+    running = tasks.spawn(outage.spool.run(outage.capture.accept_spooled), "spool")
     outage.proxy.pass_on()
     await eventually(lambda: outage.spool.bytes == 0, "all were accepted")
     await tasks.end(running)
@@ -241,6 +270,22 @@ async def test_an_outage_without_room(outage: Outage) -> None:
     status, told = await outage.send(json.dumps(large).encode())
     assert (status, told["code"]) == (503, "EVENTS_FULL")
     assert outage.spool.count == 0
+
+
+async def test_an_outage_is_logged_once(outage: Outage, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever comes meanwhile; the next line says how many webhooks it stands for."""
+    outage.capture._throttle = LogThrottle(3_600.0)
+    outage.proxy.cut()
+    for _ in range(4):
+        assert (await outage.send(b"{}", address="f" * 32))[0] == 503
+    assert caplog.text.count("a webhook cannot be captured: the store is unavailable") == 1
+    large = {**PULL_REQUEST, "pull_request": {"title": "x" * 20_000, "state": "open"}}
+    for _ in range(3):
+        assert (await outage.send(json.dumps(large).encode()))[0] == 503
+    assert caplog.text.count("a webhook of int_1 cannot be kept: the file has 0 bytes") == 1
+    outage.capture._throttle._every_s = 0.0
+    assert (await outage.send(b"{}", address="f" * 32))[0] == 503
+    assert "(3 such webhooks were suppressed)" in caplog.text
 
 
 async def test_changes_before_an_outage(outage: Outage) -> None:
@@ -264,7 +309,7 @@ async def test_without_a_spool(store_client: Any) -> None:
     """An outage is said."""
     bench = Bench(store_client)
     await bench.store.add_integration(INTEGRATION)
-    bench.queues[shard_of("int_1")] = Unavailable(store_client.execute_command, 1, lambda: 1)
+    bench.queues[shard_of("int_1")] = Unavailable(executing(store_client), 1, lambda: 1)
     async with bench.server:
         status, told = await bench.send(json.dumps(PULL_REQUEST).encode())
     assert (status, told["code"]) == (503, "SERVICE_UNAVAILABLE")
@@ -273,5 +318,5 @@ async def test_without_a_spool(store_client: Any) -> None:
 class Unavailable(DeliveryQueue):
     """The store went away after the integration was read."""
 
-    async def accept(self, integration: str, event: str, event_type: str, body: bytes) -> int:
+    async def accept(self, *_: object) -> int:
         raise StoreDown("the store is unavailable")

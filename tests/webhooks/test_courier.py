@@ -19,10 +19,12 @@ from gateway.domain.webhooks.destinations import Destinations
 from gateway.domain.webhooks.settings import WebhookSettings
 from gateway.domain.webhooks.signatures import verify
 from gateway.domain.webhooks.watches import Watch, secret_of
+from gateway.observe.log_throttle import LogThrottle
+from gateway.stores.webhooks.link import executing
 from gateway.stores.webhooks.queue import SHARDS, DeliveryQueue, tag_of
 from gateway.stores.webhooks.records import write_watch
 from gateway.webhooks.courier import Courier
-from gateway.webhooks.sender import Sender
+from gateway.webhooks.sender import Answer, Sender
 from tests.kit.certificates import make_certificate
 from tests.kit.eventually import eventually
 from tests.kit.listening import Served
@@ -37,6 +39,7 @@ class Receiver:
     """A customer's endpoint: records what arrives, and answers as it is told.
 
     statuses: of the next answers; then 200
+    hanging:  the beginning of paths that are never answered
     """
 
     def __init__(self, folder: Path) -> None:
@@ -47,6 +50,7 @@ class Receiver:
         self.server = Served(self._serve, tls=served)
         self.received: list[tuple[str, dict[str, str], bytes]] = []
         self.statuses: list[int] = []
+        self.hanging = ""
         self.hold = asyncio.Event()
         self.hold.set()
 
@@ -65,6 +69,8 @@ class Receiver:
             body = await reader.readexactly(int(headers["content-length"]))
             self.received.append((lines[0].split()[1], headers, body))
             await self.hold.wait()
+            if self.hanging and lines[0].split()[1].startswith(self.hanging):
+                continue
             status = self.statuses.pop(0) if self.statuses else 200
             writer.write(b"HTTP/1.1 %d X\r\nContent-Length: 2\r\n\r\nok" % status)
 
@@ -76,11 +82,13 @@ class Bench:
         self.client = client
         self.receiver = receiver
         self.sender = sender
-        self.queue = DeliveryQueue(client.execute_command, SHARD, lambda: 10_000_000)
+        self.queue = DeliveryQueue(executing(client), SHARD, lambda: 10_000_000)
 
-    async def watch(self, name: str, *, url: str = "", **more: Any) -> Watch:
-        watch = Watch(name, "int", url or self.receiver.url(name), ("a.*",), 1, **more)
-        await self.client.hset(f"{TAG}watches:int", name, write_watch(watch))
+    async def watch(
+        self, name: str, *, url: str = "", integration: str = "int", **more: Any
+    ) -> Watch:
+        watch = Watch(name, integration, url or self.receiver.url(name), ("a.*",), 1, **more)
+        await self.client.hset(f"{TAG}watches:{integration}", name, write_watch(watch))
         return watch
 
     async def accept(self, *events: str) -> None:
@@ -114,7 +122,7 @@ class Bench:
 async def bench(store_client: Any, tmp_path: Path) -> AsyncIterator[Bench]:
     receiver = Receiver(tmp_path)
     loopback = Destinations(allowed=(ip_network("127.0.0.0/8"),))
-    async with receiver.server, Sender(lambda: loopback, tls=receiver.trust) as sender:
+    async with receiver.server, Sender(lambda: loopback, tls=lambda: receiver.trust) as sender:
         yield Bench(store_client, receiver, sender)
 
 
@@ -177,6 +185,20 @@ async def test_gone(bench: Bench) -> None:
     assert told == [("w", "it answered 410 Gone")]
 
 
+async def test_many_that_are_gone(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """One line of the log stands for many; how many there were is in the next one."""
+    told: list[str] = []
+    for name in ("v", "w", "x"):
+        await bench.watch(name)
+    bench.receiver.statuses = [410, 410, 410]
+    await bench.accept("evt")
+    async with bench.courier(on_disabled=lambda watch, _: told.append(watch)) as courier:
+        courier._throttle = LogThrottle(3_600.0)
+        await eventually(lambda: len(told) == 3, "the watches are disabled")
+        assert courier.metrics.watches_disabled == 3
+    assert caplog.text.count("was disabled: it answered 410 Gone") == 1
+
+
 async def test_a_long_silence(bench: Bench) -> None:
     """Ten failures and no success for 120 hours disable it."""
     told: list[str] = []
@@ -203,6 +225,41 @@ async def test_records_that_cannot_be_read(bench: Bench) -> None:
     assert b"the record of the watch cannot be read" in log
 
 
+async def test_an_attempt_that_crashes(bench: Bench) -> None:
+    """It has failed, and is tried again like others."""
+    await bench.watch("w")
+    await bench.accept("evt")
+
+    async def crash(*_: object) -> Answer:
+        raise RuntimeError("a fault of the sender")
+
+    bench.sender.send = crash  # type: ignore[method-assign]
+    async with bench.courier() as courier:
+        await bench.become(waiting=1)
+    assert courier.metrics.deliveries["failed"] == 1
+    log = await bench.client.hget(f"{TAG}delivery:evt:w:0", "log")
+    assert b"the gateway could not make the attempt" in log
+
+
+async def test_slots_that_are_freed_at_once(bench: Bench) -> None:
+    """All deliveries in flight end in one turn of the loop: their slots are used again."""
+    ends = asyncio.Barrier(4)
+
+    class Together(DeliveryQueue):
+        async def finish(self, *arguments: Any, **more: Any) -> Any:
+            finished = await super().finish(*arguments, **more)
+            await ends.wait()
+            return finished
+
+    bench.queue = Together(executing(bench.client), SHARD, lambda: 10_000_000)
+    await bench.watch("w")
+    await bench.accept(*(f"e{number}" for number in range(12)))
+    # A watch that answers well has all slots.
+    await bench.client.hset(f"{TAG}health:w", mapping={"proven": 1, "ms": 0})
+    async with bench.courier(settings=lambda: WebhookSettings(slots=4)):
+        await bench.become(delivered=12)
+
+
 async def test_watches_that_hang(bench: Bench) -> None:
     """They hold a quarter of the slots at most: others are delivered all the while."""
     good = [f"good{number}" for number in range(3)]
@@ -226,12 +283,85 @@ async def test_watches_that_hang(bench: Bench) -> None:
             await eventually(has_room, "a quarter of the slots is used")
 
 
+async def test_the_next_of_the_others(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It begins as soon as one of those slots is free, and nothing is asked for before that."""
+    monkeypatch.setattr("gateway.webhooks.courier.LOOK_S", 3_600.0)
+    claims = 0
+    claim = bench.queue.claim
+
+    async def counted(*arguments: Any) -> Any:
+        nonlocal claims
+        claims += 1
+        return await claim(*arguments)
+
+    monkeypatch.setattr(bench.queue, "claim", counted)
+    for number in range(4):
+        await bench.watch(f"new{number}")
+    bench.receiver.hold.clear()
+    await bench.accept("evt")
+    async with bench.courier(settings=lambda: WebhookSettings(slots=8)) as courier:
+        await eventually(lambda: len(bench.receiver.received) == 2, "two are in flight")
+        await eventually(lambda: claims == 2, "it has seen that there is no slot for more")
+        courier.wake(0)
+        await eventually(lambda: claims == 3, "it has looked once more")
+        bench.receiver.hold.set()
+        await bench.become(delivered=4)
+
+
+async def test_good_watches_that_begin_to_hang(bench: Bench) -> None:
+    """They had all slots. Others are delivered before a single attempt of theirs has ended."""
+    for number in range(6):
+        await bench.watch(f"hangs{number}")
+    await bench.watch("well", integration="other")
+    for name in (*(f"hangs{number}" for number in range(6)), "well"):
+        await bench.client.hset(f"{TAG}health:{name}", mapping={"proven": 1, "ms": 0})
+    bench.receiver.hanging = "/hangs"
+    settings = WebhookSettings(slots=32)
+    loopback = Destinations(allowed=(ip_network("127.0.0.0/8"),))
+    async with Sender(
+        lambda: loopback, tls=lambda: bench.receiver.trust, total_s=600.0
+    ) as bench.sender:
+        async with bench.courier(settings=lambda: settings) as courier:
+            await bench.accept(*(f"e{number}" for number in range(30)))
+            await eventually(lambda: courier.in_flight >= 32, "all slots are used")
+            for number in range(20):
+                await bench.queue.accept("other", f"other{number}", "a.b", BODY)
+            await eventually(_arrived(bench, "well", 20), "the other one has all events")
+            assert courier.in_flight <= 2 * 32
+        assert courier.metrics.deliveries["failed"] == 0
+
+
+async def test_one_slot(bench: Bench) -> None:
+    """It is used again and again."""
+    await bench.watch("w")
+    await bench.accept("one", "two", "three")
+    async with bench.courier(settings=lambda: WebhookSettings(slots=1)):
+        await bench.become(delivered=3)
+
+
 def _arrived(bench: Bench, name: str, count: int) -> Callable[[], bool]:
     return lambda: len(bench.receiver.ids(name)) == count
 
 
 async def _silent(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
     await reader.read()
+
+
+async def test_an_error_of_one_shard(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+    """A fault of the gateway: others are delivered, and it is logged with where it was raised."""
+    await bench.watch("w")
+
+    async def fails(*_: object) -> None:
+        raise RuntimeError("a fault of the gateway")
+
+    faulty = DeliveryQueue(executing(bench.client), 4, lambda: 1)
+    faulty.claim = fails  # type: ignore[method-assign, assignment]
+    running = tasks.spawn(Courier([faulty, bench.queue], bench.sender, MASTER).run(), "courier")
+    await eventually(lambda: "a fault of the gateway" in caplog.text, "it is logged")
+    await bench.accept("evt")
+    await bench.become(delivered=1)
+    await tasks.end(running)
+    assert "Traceback" in caplog.text
 
 
 async def test_a_courier_that_stops(bench: Bench) -> None:
@@ -254,8 +384,9 @@ async def test_a_courier_that_dies(bench: Bench) -> None:
     await bench.watch("w")
     bench.receiver.hold.clear()
     await bench.accept("one", "two")
-    async with bench.courier():
+    async with bench.courier() as courier:
         await eventually(lambda: len(bench.receiver.received) == 2, "both are in flight")
+    assert courier.in_flight == 0, "attempts end with it"
     bench.receiver.hold.set()
     await bench.become(leased=2)
     for delivery in await bench.client.zrange(f"{TAG}leases", 0, -1):
@@ -290,7 +421,7 @@ async def test_a_store_that_is_away(bench: Bench, caplog: pytest.LogCaptureFixtu
         if not away.is_set():
             failures += 1
             raise StoreDown("the store is not connected")
-        return await bench.client.execute_command(*words)
+        return await executing(bench.client)(*words)
 
     queues = [DeliveryQueue(execute, shard, lambda: 10_000_000) for shard in range(SHARDS)]
     running = tasks.spawn(Courier(queues, bench.sender, MASTER).run(), "courier")
@@ -307,8 +438,7 @@ async def test_slots_are_of_all_shards(bench: Bench) -> None:
     """Shards claim one after the other, so that together they fill no more slots than there are."""
     bench.receiver.hold.clear()
     queues = [
-        DeliveryQueue(bench.client.execute_command, shard, lambda: 10_000_000)
-        for shard in range(SHARDS)
+        DeliveryQueue(executing(bench.client), shard, lambda: 10_000_000) for shard in range(SHARDS)
     ]
     for shard, queue in enumerate(queues):
         watch = Watch(f"w{shard}", f"i{shard}", bench.receiver.url(f"w{shard}"), ("a.*",), 1)

@@ -11,7 +11,7 @@ import pytest
 
 from gateway.domain.webhooks.watches import Watch
 from gateway.manage.deliveries import STATES, delivery_as_json, event_as_json
-from gateway.stores.webhooks.queue import Attempt, shard_of
+from gateway.stores.webhooks.queue import LOOKED_AT, Attempt, shard_of
 from tests.kit.courier_api import NOW_US, WATCHES, Scene
 from tests.kit.wire import Response
 
@@ -101,9 +101,8 @@ async def test_pages(scene: Scene) -> None:
     dead = await pages(scene, DEAD, "limit=2")
     assert [len(page) for page in dead] == [2, 2, 1]
     assert sorted(flat(dead)) == sorted(deliveries)
-    # After events there may be more, until none are left.
-    assert await pages(scene, EVENTS, "limit=2") == [newest[:2], newest[2:4], newest[4:], []]
-    assert await pages(scene, EVENTS, "limit=100") == [newest, []]
+    assert await pages(scene, EVENTS, "limit=2") == [newest[:2], newest[2:4], newest[4:]]
+    assert await pages(scene, EVENTS, "limit=100") == [newest]
 
 
 async def test_large_events(scene: Scene) -> None:
@@ -114,6 +113,35 @@ async def test_large_events(scene: Scene) -> None:
     found = await pages(scene, EVENTS, "limit=50")
     assert flat(found) == names[::-1]
     assert 0 < len(found[0]) < len(names)
+
+
+async def test_pages_without_entries(scene: Scene) -> None:
+    """Where few of many deliveries are in a state: `next` goes on."""
+    scene.budget = 64 * 1024 * 1024
+    await accept(scene, "evt_dead")
+    await give_up(scene, 1)
+    await accept(scene, *(f"evt_{number}" for number in range(LOOKED_AT)))
+    assert await pages(scene, ITS, "state=dead") == [[], ["evt_dead:wat_1:0"]]
+
+
+async def test_one_replay_of_an_account_at_a_time(scene: Scene) -> None:
+    """Also of another integration, and at another courier; then the next one."""
+    await accept(scene, "evt_1")
+    await give_up(scene, 1)
+    token = await scene.store.begin_replay("acme")
+    assert token is not None
+    refused = refusal(await scene.send("POST", REPLAY, TIMES))
+    assert refused[:2] == (409, "CONFLICT")
+    assert "another replay of the account is in progress" in refused[2]
+    await scene.store.end_replay("acme", "another's")
+    assert (await scene.send("POST", REPLAY, TIMES)).status == 409
+    assert await scene.store.begin_replay("other") is not None
+    await scene.store.end_replay("acme", token)
+    for count in (1, 0):
+        answer = await scene.send("POST", REPLAY, TIMES)
+        assert (answer.status, answer.json()["deliveries"]) == (202, count)
+    ttl = await scene.client.ttl("gw:{keys}:hooks:replaying:other")
+    assert 0 < ttl <= 60, "one whose process was killed ends"
 
 
 async def test_a_replays_pages(scene: Scene) -> None:
@@ -195,10 +223,10 @@ async def test_replay(scene: Scene) -> None:
     await give_up(scene, 2)
     accepted = (await shown(scene, f"{EVENTS}/evt_2"))["accepted"]
     answer = await scene.send("POST", REPLAY, {"from": accepted, "to": TIMES["to"]})
-    assert (answer.status, answer.json()) == (202, {"deliveries": 1, "next": None})
+    assert (answer.status, answer.json()) == (202, {"deliveries": 1, "waiting": 0, "next": None})
     assert await pages(scene, ITS, "state=queued") == [["evt_2:wat_1:1"]]
     other = await scene.send("POST", f"{WATCHES}/wat_2/replay", TIMES)
-    assert other.json() == {"deliveries": 0, "next": None}
+    assert other.json() == {"deliveries": 0, "waiting": 0, "next": None}
 
 
 @pytest.mark.parametrize(
@@ -229,8 +257,11 @@ async def test_a_disabled_watch(scene: Scene) -> None:
 
 
 async def test_without_room(scene: Scene) -> None:
+    """503, with the time after which there may be some, as where an event is published."""
     await accept(scene, "evt_1")
     await give_up(scene, 1)
     scene.budget = 1
     for path, body in ((f"{ITS}/evt_1:wat_1:0/resend", None), (REPLAY, TIMES)):
-        assert refusal(await scene.send("POST", path, body))[:2] == (409, "CONFLICT")
+        answer = await scene.send("POST", path, body)
+        assert refusal(answer)[:2] == (503, "EVENTS_FULL")
+        assert answer["Retry-After"] == "30"

@@ -10,6 +10,7 @@ from typing import Any
 from gateway import tasks
 from gateway.domain.ports import StoreDown
 from gateway.domain.webhooks.events import Integration
+from gateway.stores.webhooks.link import executing
 from gateway.stores.webhooks.resources import INTEGRATIONS, Resources
 from gateway.webhooks.known import LOAD_S, KnownIntegrations
 from tests.kit.eventually import eventually
@@ -20,7 +21,7 @@ TWO = Integration("int_2", "acme", "github", "Code", 1, "2" * 32)
 
 async def test_changes(store_client: Any) -> None:
     """What was loaded last holds; a record that cannot be read hides no other."""
-    store = Resources(store_client.execute_command)
+    store = Resources(executing(store_client))
     known = KnownIntegrations(store)
     await store.add_integration(ONE)
     await store.add_integration(TWO)
@@ -38,7 +39,7 @@ async def test_changes(store_client: Any) -> None:
 
 async def test_an_outage(store_client: Any) -> None:
     """They stay known."""
-    store = Resources(store_client.execute_command)
+    store = Resources(executing(store_client))
     known = KnownIntegrations(store)
     await store.add_integration(ONE)
     running = tasks.spawn(known.run(), "known integrations")

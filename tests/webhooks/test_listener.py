@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from gateway.proxy import upstream_pool
+from gateway.webhooks import listener
 from tests.kit.courier_api import CAPTURE, TOKEN, WATCHES, Scene
 from tests.kit.eventually import eventually
 from tests.kit.wire import Wire, build_request
@@ -97,3 +99,45 @@ async def test_a_webhook_that_breaks_off(scene: Scene, monkeypatch: pytest.Monke
         await served.wait()
     results = scene.capture.results
     await eventually(lambda: results == {("github", "body_broken"): 1}, "it was refused")
+
+
+async def test_half_heads(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A connection without a request of a worker ends at its deadline; those of workers stay."""
+    fields = [("X-Gateway-Courier", TOKEN)]
+    async with (
+        await Wire.connect(scene.port) as worker,
+        await Wire.connect(scene.port) as silent,
+        await Wire.connect(scene.port) as slow,
+    ):
+        await worker.send(build_request("GET", "/", fields))
+        assert (await worker.read_response("GET")).status == 404
+        await slow.send(b"GET / HTTP/1.1\r\nHost: ")
+        monkeypatch.setattr(listener, "STRANGER_S", 0.0)
+        assert await silent.read_some() == b""
+        assert await slow.read_some() == b""
+        await eventually(lambda: not len(scene.listener.strangers), "nothing waits")
+        await worker.send(build_request("GET", "/", fields))
+        assert (await worker.read_response("GET")).status == 404
+
+
+async def test_many_strangers(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Beyond the bound the oldest are closed, and workers are served."""
+    monkeypatch.setattr(listener, "STRANGER_S", 3_600.0)
+    monkeypatch.setattr(listener, "MOST_STRANGERS", 3)
+    strangers = [await Wire.connect(scene.port) for _ in range(8)]
+    try:
+        for oldest in strangers[:5]:
+            assert await oldest.read_some() == b""
+        assert (await scene.send("GET", WATCHES)).status == 200
+        await eventually(lambda: len(scene.listener.strangers) <= 3, "the others stay")
+        # The newest is open: without the token it is answered 404.
+        await strangers[-1].send(build_request("GET", WATCHES, []))
+        assert (await strangers[-1].read_response("GET")).status == 404
+    finally:
+        for stranger in strangers:
+            await stranger.close()
+
+
+def test_workers_close_first() -> None:
+    """A worker must not send a request on a connection that is being closed."""
+    assert listener.IDLE_S > upstream_pool.IDLE_S

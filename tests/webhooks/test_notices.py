@@ -32,6 +32,7 @@ from gateway.stores.redis.errors import translating
 from gateway.stores.warnings import writer as writer_module
 from gateway.stores.warnings.store import WarningScript
 from gateway.stores.warnings.writer import WarningWriter
+from gateway.stores.webhooks.link import executing
 from gateway.stores.webhooks.notices import NoticeStore
 from gateway.stores.webhooks.queue import SHARDS, DeliveryQueue, shard_of, tag_of
 from gateway.stores.webhooks.resources import INTEGRATIONS, Resources
@@ -70,10 +71,10 @@ class Site:
 
     def __init__(self, client: Any) -> None:
         self.client = client
-        self.resources = Resources(client.execute_command)
-        self.script = WarningScript(client.execute_command)
-        self.store = NoticeStore(client.execute_command)
-        self.queues = self.queues_of(client.execute_command)
+        self.resources = Resources(executing(client))
+        self.script = WarningScript(executing(client))
+        self.store = NoticeStore(executing(client))
+        self.queues = self.queues_of(executing(client))
 
     @staticmethod
     def queues_of(execute: Execute, budget: int = 10_000_000) -> list[DeliveryQueue]:
@@ -82,7 +83,7 @@ class Site:
     def notices(
         self, execute: Execute | None = None, queues: list[DeliveryQueue] | None = None, **more: Any
     ) -> Notices:
-        execute = execute or self.client.execute_command
+        execute = execute or executing(self.client)
         resources = translating(Resources(execute))
         queues = queues or self.queues_of(execute)
         return Notices(NoticeStore(execute), resources, queues, **more)
@@ -262,7 +263,7 @@ async def test_a_courier_that_dies(site: Site, is_sent: bool) -> None:
         for each in (warning(0), warning(1), warning(account="other")):
             await site.script.warn(each)
         await site.disable()
-        mortal = Mortal(site.client.execute_command, deaths + 1, is_sent=is_sent)
+        mortal = Mortal(executing(site.client), deaths + 1, is_sent=is_sent)
         try:
             await site.notices(mortal).take()
         except Killed:
@@ -309,7 +310,7 @@ async def test_a_shard_without_room(site: Site, monkeypatch: pytest.MonkeyPatch)
     await site.disable()
     queues = list(site.queues)
     full = shard_of(OURS.id)
-    queues[full] = site.queues_of(site.client.execute_command, 0)[full]
+    queues[full] = site.queues_of(executing(site.client), 0)[full]
     notices = site.notices(queues=queues)
     for _ in range(2):
         await notices.take()
@@ -329,8 +330,8 @@ async def test_a_shard_that_is_away(site: Site) -> None:
 
     async def execute(*words: Any) -> Any:
         if away and any(str(word).startswith(tag) for word in words):
-            raise ConnectionError("away")
-        return await site.client.execute_command(*words)
+            raise StoreDown("away")
+        return await executing(site.client)(*words)
 
     others_code = replace(CODE, id="int_c", account="other")
     assert shard_of(others_code.id) != shard_of(OURS.id)
@@ -358,7 +359,7 @@ async def test_operators_are_cached(site: Site) -> None:
 
     async def execute(*words: Any) -> Any:
         asked[str(words[0])] += 1
-        return await site.client.execute_command(*words)
+        return await executing(site.client)(*words)
 
     await site.set_up(CODE)
     notices = site.notices(execute, monotonic_s=lambda: now_s)
@@ -406,8 +407,8 @@ async def test_it_goes_on_after_an_outage(
         nonlocal failures
         if failures < 3:
             failures += 1
-            raise ConnectionError("away")
-        return await site.client.execute_command(*words)
+            raise StoreDown("away")
+        return await executing(site.client)(*words)
 
     await site.set_up(OURS)
     await site.script.warn(warning())
@@ -464,7 +465,7 @@ async def rig(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> As
     monkeypatch.setattr(module, "EVERY_S", 0.01)
     receiver = Receiver(tmp_path)
     loopback = Destinations(allowed=(ip_network("127.0.0.0/8"),))
-    async with receiver.server, Sender(lambda: loopback, tls=receiver.trust) as sender:
+    async with receiver.server, Sender(lambda: loopback, tls=lambda: receiver.trust) as sender:
         yield Rig(site, receiver, sender)
 
 

@@ -12,10 +12,10 @@ from pathlib import Path
 
 import pytest
 import uvloop
-from aiohttp.abc import AbstractResolver, ResolveResult
 
 from gateway.domain.webhooks.destinations import Destinations
-from gateway.webhooks.sender import MOST_KEPT, MOST_READ, REFUSED, Sender
+from gateway.webhooks.endpoint import MOST_READ
+from gateway.webhooks.sender import MOST_KEPT, REFUSED, Sender
 from tests.kit.certificates import make_certificate
 from tests.kit.listening import Served
 
@@ -49,19 +49,14 @@ def answering(text: bytes, *, heads: list[bytes] | None = None) -> Serve:
     return serve
 
 
-class Names(AbstractResolver):
+class Names:
     """Every name is these addresses."""
 
     def __init__(self, *addresses: str) -> None:
         self.addresses = addresses
 
-    async def resolve(self, host: str, port: int = 0, family: int = 0) -> list[ResolveResult]:
-        return [
-            ResolveResult(hostname=host, host=address, port=port, family=2, proto=0, flags=0)
-            for address in self.addresses
-        ]
-
-    async def close(self) -> None: ...
+    async def __call__(self, host: str) -> tuple[str, ...]:
+        return self.addresses
 
 
 @asynccontextmanager
@@ -200,8 +195,8 @@ async def test_addresses_that_are_not_allowed(url: str, addresses: tuple[str, ..
         nonlocal connected
         connected = True
 
-    resolver = Names(*addresses) if addresses else None
-    async with Served(serve) as server, sender(Destinations(), resolver=resolver) as made:
+    resolve = Names(*addresses) if addresses else None
+    async with Served(serve) as server, sender(Destinations(), resolve=resolve) as made:
         got = await made.send(url.format(port=server.port), b"x", {})
     assert (got.status, got.found) == (0, REFUSED)
     assert not connected
@@ -215,7 +210,7 @@ async def test_a_name_that_changes_its_address() -> None:
         await head_of(reader)
         writer.write(b"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 0\r\n\r\n")
 
-    async with Served(once) as server, sender(resolver=names) as made:
+    async with Served(once) as server, sender(resolve=names) as made:
         url = f"http://hook.test:{server.port}/"
         assert (await made.send(url, b"x", {})).status == 200
         names.addresses = ("10.0.0.1",)
@@ -239,11 +234,11 @@ async def test_certificates(tmp_path: Path) -> None:
     trusting = ssl.create_default_context(cafile=files.ca)
     async with Served(answering(OK), tls=served) as server:
         urls = [f"https://{name}:{server.port}/" for name in ("hook.test", "other.test")]
-        async with sender(tls=trusting, resolver=Names("127.0.0.1")) as made:
+        async with sender(tls=lambda: trusting, resolve=Names("127.0.0.1")) as made:
             assert (await made.send(urls[0], b"x", {})).status == 200
             got = await made.send(urls[1], b"x", {})
             assert got.found == "the certificate is not valid for this host"
-        async with sender(resolver=Names("127.0.0.1")) as made:
+        async with sender(resolve=Names("127.0.0.1")) as made:
             got = await made.send(urls[0], b"x", {})
             assert (got.status, got.found) == (0, "the certificate is not valid for this host")
 
@@ -258,6 +253,8 @@ async def test_certificates(tmp_path: Path) -> None:
         (b"99999999999999999999", 1e9, 1e10),
         (b"soon", None, None),
         (b"-1", None, None),
+        (b"Mon, 01 Jan 2027 00:00:00 +%d" % 10**30, None, None),
+        (b"Fri, 31 Dec 9999 23:59:59 -2359", 1e10, 1e12),
     ],
 )
 async def test_retry_after(value: bytes, least: float | None, most: float | None) -> None:
@@ -294,7 +291,7 @@ def test_a_long_answer_over_tls(tmp_path: Path) -> None:
     async def send() -> int:
         trust = ssl.create_default_context(cafile=files.ca)
         sending = asyncio.ensure_future(asyncio.to_thread(send_for_ever))
-        async with Sender(lambda: LOOPBACK, tls=trust) as made:
+        async with Sender(lambda: LOOPBACK, tls=lambda: trust) as made:
             answer = await made.send(f"https://127.0.0.1:{port}/", b"{}", {})
             assert answer.status == 200
             return await sending
@@ -302,3 +299,20 @@ def test_a_long_answer_over_tls(tmp_path: Path) -> None:
     # The loop of couriers, which reads what comes before the farewell.
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         assert runner.run(send()) < TOO_MUCH
+
+
+async def test_other_authorities(tmp_path: Path) -> None:
+    """They hold at once, also where a connection to the receiver is kept."""
+    files = make_certificate(tmp_path, ["127.0.0.1"])
+    served = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    served.load_cert_chain(files.certificate, files.key)
+    trusted = [ssl.create_default_context(cafile=files.ca)]
+    async with (
+        Served(answering(OK), tls=served) as server,
+        Sender(lambda: LOOPBACK, tls=lambda: trusted[-1]) as made,
+    ):
+        url = f"https://127.0.0.1:{server.port}/"
+        assert (await made.send(url, b"{}", {})).status == 200
+        trusted.append(ssl.create_default_context())
+        answer = await made.send(url, b"{}", {})
+        assert (answer.status, answer.found) == (0, "the certificate is not valid for this host")

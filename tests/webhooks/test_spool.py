@@ -14,6 +14,7 @@ import pytest
 from gateway import tasks
 from gateway.domain.ports import StoreDown
 from gateway.domain.webhooks.events import Event
+from gateway.observe.log_throttle import LogThrottle
 from gateway.stores.webhooks.queue import BudgetSpent
 from gateway.webhooks.spool import Spool, SpoolFull
 from tests.kit.eventually import eventually
@@ -24,17 +25,20 @@ def event(number: int, body: bytes = b'{"a":"\\u00e9"}') -> Event:
 
 
 class Store:
-    """Accepts, or fails as it is told."""
+    """Accepts, or fails as it is told. full: integrations without room"""
 
     def __init__(self) -> None:
         self.accepted: list[tuple[str, Event]] = []
         self.tried = 0
         self.failure: Exception | None = None
+        self.full: set[str] = set()
 
     async def accept(self, integration: str, its: Event) -> None:
         self.tried += 1
         if self.failure is not None:
             raise self.failure
+        if integration in self.full:
+            raise BudgetSpent
         self.accepted.append((integration, its))
 
 
@@ -75,6 +79,45 @@ async def test_events_are_accepted_later(tmp_path: Path) -> None:
         await eventually(lambda: spool.bytes == 0, "the file is empty again")
     assert store.accepted[5:] == [("other", event(9))]
     assert (spool.count, spool.spooled, spool.replayed, spool.skipped) == (0, 6, 6, 0)
+    await spool.close()
+
+
+async def test_an_integration_without_room(tmp_path: Path) -> None:
+    """It does not hold up the others; its events are accepted once there is room."""
+    spool, store = spool_in(tmp_path), Store()
+    store.full = {"full", "later"}
+    for number, name in enumerate(("full", "other", "full", "later", "other")):
+        await spool.add(name, event(number))
+    async with running(spool, store):
+        await eventually(lambda: len(store.accepted) == 2, "those of the other are accepted")
+        assert [each.id for _, each in store.accepted] == ["evt_1", "evt_4"]
+        assert spool.count == 3
+        tried = store.tried
+        await eventually(lambda: store.tried > tried + 4, "they are tried again")
+        store.full = {"later"}
+        await eventually(lambda: len(store.accepted) == 4, "there is room for one of them")
+        await spool.add("other", event(5))
+        await eventually(lambda: len(store.accepted) == 5, "what comes now is accepted, too")
+        assert spool.bytes, "one is left in the file"
+        store.full = set()
+        await eventually(lambda: spool.bytes == 0, "the file is empty")
+    assert [each.id for _, each in store.accepted[2:]] == ["evt_0", "evt_2", "evt_5", "evt_3"]
+    assert (spool.count, spool.replayed) == (0, 6)
+    await spool.close()
+
+
+async def test_what_was_left_by_an_earlier_process(tmp_path: Path) -> None:
+    """All of its file is accepted anew: the store knows the events that it has."""
+    before, store = spool_in(tmp_path), Store()
+    store.full = {"full"}
+    for number, name in enumerate(("full", "other")):
+        await before.add(name, event(number))
+    async with running(before, store):
+        await eventually(lambda: len(store.accepted) == 1, "one is accepted")
+    await before.close()
+    spool, store = spool_in(tmp_path), Store()
+    async with running(spool, store):
+        await eventually(lambda: len(store.accepted) == 2 and spool.bytes == 0, "both are")
     await spool.close()
 
 
@@ -176,6 +219,45 @@ async def test_a_disk_that_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     async with running(spool, store):
         await eventually(lambda: spool.bytes == 0, "the file is empty")
     assert [each.id for _, each in store.accepted] == ["evt_0", "evt_2"]
+    await spool.close()
+
+
+async def test_a_file_of_others(tmp_path: Path) -> None:
+    """A link is not followed, and what others can read or change is not used: both are refused."""
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    path, victim = folder / "webhooks-0.spool", tmp_path / "victim"
+    victim.write_bytes(b"not a whole line")
+    path.symlink_to(victim)
+    spool = spool_in(tmp_path)
+    with pytest.raises(SpoolFull, match="is a link, which is not followed"):
+        await spool.add("int", event(0))
+    assert victim.read_bytes() == b"not a whole line"
+    path.unlink()
+    path.touch(mode=0o600)
+    path.chmod(0o644)
+    with pytest.raises(SpoolFull, match="restrict it: chmod 600"):
+        await spool.add("int", event(0))
+    path.chmod(0o600)
+    await spool.add("int", event(0))
+    assert spool.count == 1
+    await spool.close()
+
+
+async def test_lines_that_cannot_be_read_are_logged_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A file that is damaged may have thousands of them."""
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    path = folder / "webhooks-0.spool"
+    path.touch(mode=0o600)
+    path.write_bytes(b"damaged\n" * 500)
+    spool, store = spool_in(tmp_path), Store()
+    spool._throttle = LogThrottle(3_600.0)
+    async with running(spool, store):
+        await eventually(lambda: spool.skipped == 500, "all are skipped")
+    assert caplog.text.count("one cannot be read") == 1
     await spool.close()
 
 

@@ -70,7 +70,7 @@ async def scene_for(
     client: Any, endpoint: Endpoint, destinations: Destinations | None = None
 ) -> AsyncIterator[Scene]:
     allowed = destinations or Destinations(allowed=(ip_network("127.0.0.0/8"),))
-    sender = Sender(lambda: allowed, tls=endpoint.trusting, resolver=Names("127.0.0.1"))
+    sender = Sender(lambda: allowed, tls=lambda: endpoint.trusting, resolve=Names("127.0.0.1"))
     async with Scene(client, sender) as scene:
         await scene.add_integrations()
         yield scene

@@ -15,9 +15,6 @@ from gateway.manage.refusals import Refused
 
 _TAG: Final = "accounts"
 _ETAG: Final = {"ETag": "The version of the account, for If-Match."}
-_MAYBE_IF_MATCH: Final = replace(
-    given.MAYBE_IF_MATCH, description="The ETag of the account, if it must not have changed."
-)
 _SHOWN: Final = Success(200, "The account.", "Account", _ETAG)
 
 
@@ -184,7 +181,7 @@ OPERATIONS: Final = (
             handler,
             (_SHOWN,),
             description=f"{what} Repeating it changes nothing.",
-            parameters=(given.ACCOUNT_NAME, _MAYBE_IF_MATCH),
+            parameters=(given.ACCOUNT_NAME, given.MAYBE_IF_MATCH),
         )
         for name, summary, handler, what in (
             (
@@ -218,7 +215,7 @@ OPERATIONS: Final = (
                 {"type": "string", "enum": ["true", "false"], "default": "false"},
                 "true: revoke its keys first, which is final.",
             ),
-            _MAYBE_IF_MATCH,
+            given.MAYBE_IF_MATCH,
         ),
         refusals=(409,),
     ),

@@ -14,7 +14,7 @@ _MOST_NUMBER: Final = 2**53 - 1
 
 async def _list(call: Call) -> Reply:
     query = call.query
-    page = await call.management.audit.page(
+    page = await call.management.audit_of(query["log"]).page(
         query["before"],
         query["count"],
         action=query["action"],
@@ -25,7 +25,7 @@ async def _list(call: Call) -> Reply:
 
 
 async def _verify(call: Call) -> Reply:
-    verified = await call.management.audit.verify()
+    verified = await call.management.audit_of(call.query["log"]).verify()
     return Reply(
         {
             "count": verified.count,
@@ -35,6 +35,13 @@ async def _verify(call: Call) -> Reply:
         }
     )
 
+
+_LOG: Final = Parameter(
+    "log",
+    "query",
+    {"type": "string", "enum": ["operators", "customers"], "default": "operators"},
+    "The log of changes by operators, or that of changes by customers.",
+)
 
 OPERATIONS: Final = (
     Operation(
@@ -71,6 +78,7 @@ OPERATIONS: Final = (
                 "What was changed, such as key:7h3k9m2p4q6r or account:acme.",
             ),
             given.COUNT,
+            _LOG,
         ),
     ),
     Operation(
@@ -83,5 +91,6 @@ OPERATIONS: Final = (
         (Success(200, "The result of verifying the chain of hashes.", "Verified"),),
         description="Reads every entry. A missing or changed entry is a fault. Old entries that "
         "were deleted by age are not, if an entry records the deletion.",
+        parameters=(_LOG,),
     ),
 )

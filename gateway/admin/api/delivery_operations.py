@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Callable
+from typing import Final, TypeVar
 
 from gateway.admin.api import parameters as given
 from gateway.admin.api.operations import Body, Call, Operation, Parameter, Reply, Success, listed
@@ -14,14 +15,19 @@ from gateway.admin.api.webhook_parts import (
     WATCH_ID,
     webhooks_of,
 )
+from gateway.domain.webhooks.deliveries import Page
 from gateway.manage.deliveries import (
+    SPAN_FIELDS,
     STATES,
     delivery_as_json,
     event_as_json,
     event_view_as_json,
+    replayed_as_json,
 )
-from gateway.manage.reading import Reader, read_fields, read_moment_us
+from gateway.manage.reading import read_fields, read_moment_us
 from gateway.manage.views import moment
+
+T = TypeVar("T")
 
 _EVENTS: Final = "/integrations/{id}/events"
 _WATCH: Final = "/integrations/{id}/watches/{watch}"
@@ -37,8 +43,7 @@ _BEFORE: Final = Parameter(
 async def _events(call: Call) -> Reply:
     deliveries = webhooks_of(call).deliveries
     found = await deliveries.events(None, call.path["id"], call.query["count"], _before(call))
-    more = moment(found[-1].at_us) if found else None
-    return listed(list(map(event_as_json, found)), more)
+    return _listed(found, event_as_json)
 
 
 async def _event(call: Call) -> Reply:
@@ -50,8 +55,7 @@ async def _event(call: Call) -> Reply:
 async def _dead(call: Call) -> Reply:
     deliveries, count = webhooks_of(call).deliveries, call.query["count"]
     found = await deliveries.dead(None, call.path["id"], count, _before(call))
-    more = moment(found[-1].ended_us) if len(found) == count else None
-    return listed(list(map(delivery_as_json, found)), more)
+    return _listed(found, delivery_as_json)
 
 
 async def _of_watch(call: Call) -> Reply:
@@ -62,8 +66,7 @@ async def _of_watch(call: Call) -> Reply:
     )
     states = () if state is None else (state,)
     found = await deliveries.of_watch(None, *_its(call), states, count, _before(call))
-    more = moment(found[-1].at_us) if len(found) == count else None
-    return listed(list(map(delivery_as_json, found)), more)
+    return _listed(found, delivery_as_json)
 
 
 async def _delivery(call: Call) -> Reply:
@@ -81,16 +84,14 @@ async def _resend(call: Call) -> Reply:
 
 
 async def _replay(call: Call) -> Reply:
-    readers = {name: _reader(name) for name in ("from", "to")}
     deliveries = webhooks_of(call).deliveries
-    values = read_fields(call.body, readers, "from", "to")
+    values = read_fields(call.body, SPAN_FIELDS, *SPAN_FIELDS)
     done = await deliveries.replay(call.actor, None, *_its(call), values["from"], values["to"])
-    more = None if done.complete else moment(done.next_us)
-    return Reply({"deliveries": done.count, "next": more}, 202)
+    return Reply(replayed_as_json(done), 202)
 
 
-def _reader(name: str) -> Reader:
-    return lambda value: read_moment_us(name, value)
+def _listed(page: Page[T], as_json: Callable[[T], object]) -> Reply:
+    return listed(list(map(as_json, page)), moment(page.next_us or None))
 
 
 def _its(call: Call) -> tuple[str, str]:
@@ -111,8 +112,8 @@ OPERATIONS: Final = (
         "List the events of an integration",
         _events,
         (Success(200, "Events, the newest first.", "EventList"),),
-        description="Those that are still kept. Large ones make a page shorter; the last page is "
-        "empty.",
+        description="Those that are still kept. Large ones make a page shorter: there are more as "
+        "long as `next` is not null.",
         parameters=(INTEGRATION_ID, _BEFORE, given.COUNT),
     ),
     Operation(
@@ -144,6 +145,8 @@ OPERATIONS: Final = (
         "List the deliveries of a watch",
         _of_watch,
         (Success(200, "Deliveries with their attempts, the newest first.", "DeliveryList"),),
+        description="With `state`, a page is of the next 500 deliveries: it may be short or "
+        "empty though there are more. There are as long as `next` is not null.",
         parameters=(
             INTEGRATION_ID,
             WATCH_ID,
@@ -188,7 +191,7 @@ OPERATIONS: Final = (
         _replay,
         (Success(202, "Deliveries are queued.", "Replayed"),),
         description="Those that are still kept and that the watch takes, at most 10,000 at once; "
-        "live events go first. What still waits is left out.",
+        "live events go first. What still waits is left out. An account has one replay at a time.",
         parameters=(INTEGRATION_ID, WATCH_ID),
         body=Body("Replay"),
         refusals=(409,),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from gateway.admin.api import parameters as given
@@ -16,11 +17,12 @@ from gateway.admin.api.operations import (
     listed,
 )
 from gateway.admin.api.webhook_parts import INTEGRATION_ID, TAG, webhooks_of
-from gateway.domain.webhooks.events import MOST_EVENT
+from gateway.domain.webhooks.events import MOST_EVENT, Integration
 from gateway.manage.audit_log import Actor
-from gateway.manage.integrations import integration_as_json
+from gateway.manage.integrations import integration_as_json, integration_version
 
-_SHOWN: Final = Success(200, "The integration.", "Integration")
+_ETAG: Final = {"ETag": "The version of the integration, for If-Match."}
+_SHOWN: Final = Success(200, "The integration.", "Integration", _ETAG)
 #: The most bytes of a published event, with what is around its data.
 _MOST_BODY: Final = MOST_EVENT + 64 * 1024
 
@@ -35,47 +37,60 @@ async def _list(call: Call) -> Reply:
 
 async def _create(call: Call) -> Reply:
     made, shown = await webhooks_of(call).integrations.create(call.actor, call.body)
-    body = {**integration_as_json(made), "secret": shown.made}
-    return Reply(body, 201, {"Location": f"{BASE}/integrations/{made.id}"})
+    location = {"Location": f"{BASE}/integrations/{made.id}"}
+    return _shown(made, 201, location, secret=shown.made)
 
 
 async def _get(call: Call) -> Reply:
-    return Reply(integration_as_json(await webhooks_of(call).integrations.get(call.path["id"])))
+    return _shown(await webhooks_of(call).integrations.get(call.path["id"]))
 
 
 async def _edit(call: Call) -> Reply:
     integrations = webhooks_of(call).integrations
-    return Reply(integration_as_json(await integrations.edit(*_change(call), call.body)))
+    return _shown(await integrations.edit(*_change(call), call.body, given.version_of(call)))
 
 
 async def _pause(call: Call) -> Reply:
-    return Reply(integration_as_json(await webhooks_of(call).integrations.pause(*_change(call))))
+    integrations = webhooks_of(call).integrations
+    return _shown(await integrations.pause(*_change(call), given.version_of(call)))
 
 
 async def _resume(call: Call) -> Reply:
-    return Reply(integration_as_json(await webhooks_of(call).integrations.resume(*_change(call))))
+    integrations = webhooks_of(call).integrations
+    return _shown(await integrations.resume(*_change(call), given.version_of(call)))
 
 
 async def _rotate_address(call: Call) -> Reply:
     integrations = webhooks_of(call).integrations
-    return Reply(integration_as_json(await integrations.rotate_address(*_change(call))))
+    return _shown(await integrations.rotate_address(*_change(call), given.version_of(call)))
 
 
 async def _set_secrets(call: Call) -> Reply:
     integrations = webhooks_of(call).integrations
-    changed, shown = await integrations.set_secrets(*_change(call), call.body)
-    return Reply({**integration_as_json(changed), "secret": shown.made})
+    changed, shown = await integrations.set_secrets(
+        *_change(call), call.body, given.version_of(call)
+    )
+    return _shown(changed, secret=shown.made)
 
 
 async def _delete(call: Call) -> Reply:
     force = call.query["force"] == "true"
-    await webhooks_of(call).integrations.remove(*_change(call), force=force)
+    version = given.version_of(call)
+    await webhooks_of(call).integrations.remove(*_change(call), force=force, version=version)
     return Reply(status=204)
 
 
 async def _publish(call: Call) -> Reply:
     done = await webhooks_of(call).integrations.publish(call.path["id"], call.body)
     return Reply({"event": done.event, "deliveries": done.deliveries}, 202)
+
+
+def _shown(
+    its: Integration, status: int = 200, headers: Mapping[str, str] | None = None, **more: object
+) -> Reply:
+    """An integration, with these headers and further fields."""
+    etag = given.etag(integration_version(its))
+    return Reply({**integration_as_json(its), **more}, status, {**etag, **(headers or {})})
 
 
 def _change(call: Call) -> tuple[Actor, str]:
@@ -119,7 +134,7 @@ OPERATIONS: Final = (
                 201,
                 "The integration, with the secret that was made for its provider.",
                 "NewIntegration",
-                {"Location": "The path of the integration."},
+                {**_ETAG, "Location": "The path of the integration."},
             ),
         ),
         description="Its provider sends webhooks to the address in `capture`, signed with one of "
@@ -146,9 +161,8 @@ OPERATIONS: Final = (
         _edit,
         (_SHOWN,),
         description="Changes only the fields that are sent.",
-        parameters=(INTEGRATION_ID,),
+        parameters=(INTEGRATION_ID, given.IF_MATCH),
         body=Body("IntegrationChange"),
-        refusals=(412,),
     ),
     Operation(
         "DELETE",
@@ -161,6 +175,7 @@ OPERATIONS: Final = (
         description="Fails with 409 if it has watches.",
         parameters=(
             INTEGRATION_ID,
+            given.MAYBE_IF_MATCH,
             Parameter(
                 "force",
                 "query",
@@ -180,8 +195,7 @@ OPERATIONS: Final = (
             handler,
             (_SHOWN,),
             description=f"{what} Repeating it changes nothing.",
-            parameters=(INTEGRATION_ID,),
-            refusals=(412,),
+            parameters=(INTEGRATION_ID, given.MAYBE_IF_MATCH),
         )
         for name, summary, handler, what in (
             (
@@ -202,8 +216,8 @@ OPERATIONS: Final = (
         _rotate_address,
         (_SHOWN,),
         description="The address before captures nothing any more.",
-        parameters=(INTEGRATION_ID,),
-        refusals=(409, 412),
+        parameters=(INTEGRATION_ID, given.MAYBE_IF_MATCH),
+        refusals=(409,),
     ),
     Operation(
         "PUT",
@@ -212,12 +226,12 @@ OPERATIONS: Final = (
         TAG,
         "Replace the secrets of an integration's provider",
         _set_secrets,
-        (Success(200, "The integration, with the secret that was made.", "NewIntegration"),),
+        (Success(200, "The integration, with the secret that was made.", "NewIntegration", _ETAG),),
         description="All secrets are replaced: send the one before as well while the provider "
         "changes to a new one. Without `secrets` one is made, and shown only once.",
-        parameters=(INTEGRATION_ID,),
+        parameters=(INTEGRATION_ID, given.MAYBE_IF_MATCH),
         body=Body("SecretsChange"),
-        refusals=(409, 412),
+        refusals=(409,),
     ),
     Operation(
         "POST",

@@ -53,13 +53,14 @@ _REFUSALS: Final = {
     422: "The input has faults.",
     428: "The call needs If-Match.",
     429: "Too many wrong tokens were sent from this address.",
-    503: "The store cannot be reached, is not shared, or has no room for an event.",
+    503: "The store cannot be reached, is not shared, or has no room for an event or a delivery.",
 }
 _OF_ALL: Final = (401, 421, 422, 429, 503)
 _OF_BODIES: Final = (400, 408, 413, 415)
 _HEADERS: Final = {
     401: {"WWW-Authenticate": ("string", "Bearer")},
     429: {"Retry-After": ("integer", "Seconds to wait.")},
+    503: {"Retry-After": ("integer", "Seconds to wait, if there is no room.")},
 }
 
 
@@ -156,12 +157,15 @@ def _refusal(status: int) -> dict[str, Any]:
         "content": _content("InvalidError" if status == 422 else "Error"),
     }
     more: Mapping[str, tuple[str, str]] = _HEADERS.get(status, {})
-    shown["headers"] = {**_ID, **{name: _header(*what) for name, what in more.items()}}
+    shown["headers"] = {
+        **_ID,
+        **{name: _header(*what, is_sure=status != 503) for name, what in more.items()},
+    }
     return shown
 
 
-def _header(kind: str, words: str) -> dict[str, Any]:
-    return {"description": words, "required": True, "schema": {"type": kind}}
+def _header(kind: str, words: str, *, is_sure: bool = True) -> dict[str, Any]:
+    return {"description": words, "required": is_sure, "schema": {"type": kind}}
 
 
 _ID: Final = {HEADER: _header("string", "The request's id.")}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Final
 
-from gateway.admin.api.operations import Parameter
+from gateway.admin.api.operations import Call, Parameter
 from gateway.admin.context import ACTOR
 from gateway.domain.key_format import ID_ALPHABET
 from gateway.domain.patterns import LIMIT, NAME
@@ -91,8 +92,8 @@ IF_MATCH: Final = Parameter(
     required=True,
 )
 #: For changes that are usually made regardless of other changes.
-MAYBE_IF_MATCH: Final = Parameter(
-    "If-Match", "header", IF_MATCH.schema, "The ETag of the key, if it must not have changed."
+MAYBE_IF_MATCH: Final = replace(
+    IF_MATCH, description="The ETag as it was read, if it must not have changed.", required=False
 )
 IF_NONE_MATCH: Final = Parameter(
     "If-None-Match",
@@ -127,6 +128,11 @@ def text(name: str, description: str, longest: int = 100) -> Parameter:
 def version_in(if_match: str | None) -> str | None:
     """The version in an If-Match; None: any."""
     return None if if_match in {None, "*"} else str(if_match).strip('"')
+
+
+def version_of(call: Call) -> str | None:
+    """The version in the If-Match of a call; None: any."""
+    return version_in(call.headers["If-Match"])
 
 
 def etag(version: str) -> dict[str, str]:

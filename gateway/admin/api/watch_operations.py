@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
+from gateway.admin.api import parameters as given
 from gateway.admin.api.operations import BASE, Body, Call, Operation, Reply, Success, listed
 from gateway.admin.api.webhook_parts import INTEGRATION_ID, TAG, WATCH_ID, webhooks_of
-from gateway.manage.watches import view_as_json
+from gateway.manage.watches import WatchView, view_as_json
 
 _PATH: Final = "/integrations/{id}/watches"
 _ONE: Final = _PATH + "/{watch}"
-_SHOWN: Final = Success(200, "The watch.", "Watch")
+_ETAG: Final = {"ETag": "The version of the watch, for If-Match."}
+_SHOWN: Final = Success(200, "The watch.", "Watch", _ETAG)
 
 
 async def _list(call: Call) -> Reply:
@@ -23,39 +26,49 @@ async def _create(call: Call) -> Reply:
     account, integration = await _its(call)
     view, secret = await watches.create(call.actor, account, integration, call.body)
     location = f"{BASE}/integrations/{integration}/watches/{view.watch.id}"
-    return Reply({**view_as_json(view), "secret": secret}, 201, {"Location": location})
+    return _shown(view, 201, {"Location": location}, secret=secret)
 
 
 async def _get(call: Call) -> Reply:
     watches = webhooks_of(call).watches
-    return Reply(view_as_json(await watches.get(*await _its(call), call.path["watch"])))
+    return _shown(await watches.get(*await _its(call), call.path["watch"]))
 
 
 async def _edit(call: Call) -> Reply:
     watches, its, watch = webhooks_of(call).watches, await _its(call), call.path["watch"]
-    return Reply(view_as_json(await watches.edit(call.actor, *its, watch, call.body)))
+    version = given.version_of(call)
+    return _shown(await watches.edit(call.actor, *its, watch, call.body, version))
 
 
 async def _rotate(call: Call) -> Reply:
     watches, its, watch = webhooks_of(call).watches, await _its(call), call.path["watch"]
-    view, secret = await watches.rotate(call.actor, *its, watch)
-    return Reply({**view_as_json(view), "secret": secret})
+    view, secret = await watches.rotate(call.actor, *its, watch, given.version_of(call))
+    return _shown(view, secret=secret)
 
 
 async def _pause(call: Call) -> Reply:
     watches, its, watch = webhooks_of(call).watches, await _its(call), call.path["watch"]
-    return Reply(view_as_json(await watches.pause(call.actor, *its, watch)))
+    return _shown(await watches.pause(call.actor, *its, watch, given.version_of(call)))
 
 
 async def _resume(call: Call) -> Reply:
     watches, its, watch = webhooks_of(call).watches, await _its(call), call.path["watch"]
-    return Reply(view_as_json(await watches.resume(call.actor, *its, watch)))
+    return _shown(await watches.resume(call.actor, *its, watch, given.version_of(call)))
 
 
 async def _delete(call: Call) -> Reply:
     watches, its, watch = webhooks_of(call).watches, await _its(call), call.path["watch"]
-    await watches.remove(call.actor, *its, watch)
+    await watches.remove(call.actor, *its, watch, given.version_of(call))
     return Reply(status=204)
+
+
+def _shown(
+    view: WatchView, status: int = 200, headers: Mapping[str, str] | None = None, **more: object
+) -> Reply:
+    """A watch, with these headers and further fields."""
+    return Reply(
+        {**view_as_json(view), **more}, status, {**given.etag(view.version), **(headers or {})}
+    )
 
 
 async def _its(call: Call) -> tuple[str, str]:
@@ -87,7 +100,7 @@ OPERATIONS: Final = (
                 201,
                 "The watch, with its secret, which is shown only once.",
                 "NewWatch",
-                {"Location": "The path of the watch."},
+                {**_ETAG, "Location": "The path of the watch."},
             ),
         ),
         description="Events of these types are sent to the URL from now on.",
@@ -114,9 +127,8 @@ OPERATIONS: Final = (
         _edit,
         (_SHOWN,),
         description="Changes only the fields that are sent. What waits goes to the new URL.",
-        parameters=(INTEGRATION_ID, WATCH_ID),
+        parameters=(INTEGRATION_ID, WATCH_ID, given.IF_MATCH),
         body=Body("WatchChange"),
-        refusals=(412,),
     ),
     Operation(
         "DELETE",
@@ -126,7 +138,7 @@ OPERATIONS: Final = (
         "Delete a watch",
         _delete,
         (Success(204, "The watch is deleted; what waits for it is cancelled."),),
-        parameters=(INTEGRATION_ID, WATCH_ID),
+        parameters=(INTEGRATION_ID, WATCH_ID, given.MAYBE_IF_MATCH),
     ),
     Operation(
         "POST",
@@ -135,11 +147,10 @@ OPERATIONS: Final = (
         TAG,
         "Give a watch another secret",
         _rotate,
-        (Success(200, "The watch, with its secret, which is shown only once.", "NewWatch"),),
+        (Success(200, "The watch, with its secret, which is shown only once.", "NewWatch", _ETAG),),
         description="For 24 hours webhook-signature has the signature of the secret before as "
         "well; x-service-signature is of the new one at once.",
-        parameters=(INTEGRATION_ID, WATCH_ID),
-        refusals=(412,),
+        parameters=(INTEGRATION_ID, WATCH_ID, given.MAYBE_IF_MATCH),
     ),
     *(
         Operation(
@@ -151,7 +162,7 @@ OPERATIONS: Final = (
             handler,
             (_SHOWN,),
             description=f"{what} Repeating it changes nothing.",
-            parameters=(INTEGRATION_ID, WATCH_ID),
+            parameters=(INTEGRATION_ID, WATCH_ID, given.MAYBE_IF_MATCH),
             refusals=(409,),
         )
         for name, summary, handler, what in (

@@ -22,7 +22,7 @@ from gateway.domain.webhooks.events import MOST_ID
 from gateway.domain.webhooks.kinds.table import KINDS
 from gateway.domain.webhooks.watches import MOST_PATTERNS
 from gateway.manage.deliveries import STATES
-from gateway.manage.integrations import LEAST_SECRET, MOST_SECRET, MOST_SECRETS
+from gateway.manage.integration_fields import LEAST_SECRET, MOST_SECRET, MOST_SECRETS
 
 _INTEGRATION_ID: Final = {**TEXT, "examples": ["int_5f1c8a60d3b2479e01c4a7b3"]}
 _WATCH_ID: Final = {**TEXT, "examples": ["wat_5f1c8a60d3b2479e01c4a7b3"]}
@@ -88,13 +88,18 @@ _WATCH: Final = {
     "created": MOMENT,
     "status": {"enum": ["active", "failing", "disabled", "paused"]},
     "reason": {**MAYBE_TEXT, "description": "Why it is disabled; null: it is not."},
+    "disabled_since": {**MAYBE_MOMENT, "description": "null: it is not disabled."},
     "waiting": {**COUNT, "description": "Deliveries that wait."},
     "in_flight": {**COUNT, "description": "Deliveries under way."},
     "failures": {**COUNT, "description": "Failed attempts since the last success."},
-    "last_success": MAYBE_MOMENT,
-    "next_probe": {
+    "failing_since": {
         **MAYBE_MOMENT,
-        "description": "When the next attempt is made after too many failures; null: at any time.",
+        "description": "The first failed attempt since the last success; null: there is none.",
+    },
+    "last_success": MAYBE_MOMENT,
+    "next_attempt": {
+        **MAYBE_MOMENT,
+        "description": "When the next attempt of what waits is made; null: nothing is to be sent.",
     },
 }
 _EVENT: Final = {
@@ -167,7 +172,11 @@ WEBHOOK_SCHEMAS: Final = {
             "event": TEXT,
             "watch": TEXT,
             "state": {"enum": list(STATES)},
-            "reason": {**MAYBE_TEXT, "description": "Why it is dead or cancelled."},
+            "reason": {
+                **MAYBE_TEXT,
+                "description": "Why it is dead: gone, exhausted or expired; or cancelled: "
+                "disabled or removed, as its watch was.",
+            },
             "created": MOMENT,
             "ended": MAYBE_MOMENT,
             "attempts": {
@@ -202,6 +211,10 @@ WEBHOOK_SCHEMAS: Final = {
     "Replayed": answered(
         {
             "deliveries": {**COUNT, "description": "How many were queued."},
+            "waiting": {
+                **COUNT,
+                "description": "Events left out, as they still wait for the watch.",
+            },
             "next": {
                 **MAYBE_MOMENT,
                 "description": "The `from` for the rest; null: there is none.",

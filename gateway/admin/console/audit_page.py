@@ -35,7 +35,8 @@ _ENTRIES: Final = 50
 
 async def show(request: web.Request) -> web.StreamResponse:
     """Entries that match the filters, newest first; with ?verify, the result of verifying."""
-    audit = management_of(request).audit
+    log = "customers" if request.query.get("log") == "customers" else ""
+    audit = management_of(request).audit_of(log)
     given = {name: request.query.get(name, "").strip() for name in _FILTERS}
     before = request.query.get("before", "")
     found = await audit.page(
@@ -45,7 +46,8 @@ async def show(request: web.Request) -> web.StreamResponse:
         actor=given["actor"] or None,
         subject=given["subject"] or None,
     )
-    filters = {name: value for name, value in given.items() if value}
+    filters: dict[str, str] = {"log": log} if log else {}
+    filters |= {name: value for name, value in given.items() if value}
     following = urlencode({**filters, "before": found.next}) if found.next else ""
     return page(
         request,
@@ -53,6 +55,7 @@ async def show(request: web.Request) -> web.StreamResponse:
         entries=found.entries,
         given=given,
         filters=filters,
+        log=log,
         actions=ACTIONS,
         is_further=bool(before),
         next=f"/console/audit?{following}" if following else None,

@@ -7,6 +7,7 @@ from aiohttp import web
 from gateway.admin.console.render import page
 from gateway.admin.console.webhook_parts import (
     address_of,
+    hosts_of,
     integration_of,
     json_text,
     see,
@@ -30,7 +31,7 @@ async def show_event(request: web.Request) -> web.StreamResponse:
         "event",
         its=its,
         view=view,
-        urls={each.watch.id: each.watch.url for each in watches},
+        hosts=hosts_of(watches),
         text=text,
         is_cut=is_cut,
         trail=trail_to(its),

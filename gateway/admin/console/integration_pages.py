@@ -13,6 +13,7 @@ from gateway.admin.console.render import page
 from gateway.admin.console.webhook_parts import (
     BASE,
     address_of,
+    hosts_of,
     integration_of,
     see,
     time_in,
@@ -22,7 +23,6 @@ from gateway.admin.console.webhook_parts import (
 from gateway.admin.context import actor_of
 from gateway.domain.webhooks.events import Integration
 from gateway.domain.webhooks.kinds.table import KINDS
-from gateway.manage.deliveries import EventView
 from gateway.manage.problems import Conflict
 
 _PAGE: Final = 50
@@ -64,11 +64,11 @@ async def show(request: web.Request) -> web.StreamResponse:
         its=its,
         captures=KINDS[its.kind].captures,
         watches=watches,
-        urls={view.watch.id: view.watch.url for view in watches},
+        hosts=hosts_of(watches),
         events=events,
-        older=await _older(request, its, events),
+        older=events.next_us,
         dead=dead,
-        older_dead=dead[-1].ended_us if len(dead) == _EVENTS else 0,
+        older_dead=dead.next_us,
         is_further=bool(events_before),
         is_further_dead=bool(dead_before),
         entries=log.entries,
@@ -130,15 +130,6 @@ async def _remove_form(request: web.Request, its: Integration, form: Form) -> we
         watches=len(await webhooks_of(request).watches.list(its.account, its.id)),
         trail=trail_to(its),
     )
-
-
-async def _older(request: web.Request, its: Integration, shown: list[EventView]) -> int:
-    """The time before which there are further events; 0: there are none."""
-    if not shown:
-        return 0
-    last_us = shown[-1].event.at_us
-    further = await webhooks_of(request).deliveries.events(None, its.id, 1, last_us)
-    return last_us if further else 0
 
 
 def _has(its: Integration, text: str) -> bool:

@@ -24,8 +24,7 @@ from gateway.admin.context import actor_of
 from gateway.domain.webhooks.events import Integration
 from gateway.domain.webhooks.watches import Watch
 from gateway.manage.problems import Changed, Conflict, Fault, Invalid
-from gateway.manage.views import version_of
-from gateway.manage.watches import watch_as_json
+from gateway.manage.watches import watch_version
 
 #: The forms of the service's own signature: value -> label.
 FORMS: Final = {"timed": "Of time and body", "body-only": "Of the body only, for older receivers"}
@@ -58,7 +57,7 @@ async def ask_edit(request: web.Request) -> web.StreamResponse:
         "url": watch.url,
         "events": "\n".join(watch.events),
         "form": watch.form,
-        "version": _version(watch),
+        "version": watch_version(watch),
     }
     return _edit_form(request, integration, watch, fields)
 
@@ -69,14 +68,12 @@ async def edit(request: web.Request) -> web.StreamResponse:
     watches, fields = webhooks_of(request).watches, await typed(request)
     watch = (await watches.get(*its)).watch
     try:
-        if fields.get("version") != _version(watch):
-            raise Changed
-        await watches.edit(actor_of(request), *its, _given(fields))
+        await watches.edit(actor_of(request), *its, _given(fields), fields.get("version", ""))
     except Invalid as problem:
         return _edit_form(request, integration, watch, fields, faults=problem.faults, status=422)
     except Changed:
         watch = (await watches.get(*its)).watch
-        fields["version"] = _version(watch)
+        fields["version"] = watch_version(watch)
         return _edit_form(request, integration, watch, fields, notice=CHANGED, status=412)
     raise see(address_of(*its[1:]), "watch-saved")
 
@@ -104,10 +101,6 @@ def _given(fields: Mapping[str, str]) -> dict[str, object]:
         if fields.get(name):
             given[name] = fields[name]
     return {"url": "", **given}
-
-
-def _version(watch: Watch) -> str:
-    return version_of(watch_as_json(watch))
 
 
 def _new_form(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Final
-from urllib.parse import urlencode, urlsplit
+from urllib.parse import urlencode
 
 from aiohttp import web
 
@@ -13,6 +13,7 @@ from gateway.admin.console.gate import management_of, typed
 from gateway.admin.console.render import page
 from gateway.admin.console.webhook_parts import (
     address_of,
+    hosts_of,
     see,
     time_in,
     trail_to,
@@ -22,15 +23,14 @@ from gateway.admin.console.webhook_parts import (
 from gateway.admin.context import actor_of
 from gateway.domain.webhooks.deliveries import Attempt, Delivery
 from gateway.domain.webhooks.schedule import is_success
-from gateway.manage.deliveries import STATES
+from gateway.manage.deliveries import SPAN_FIELDS, STATES
 from gateway.manage.problems import Invalid
-from gateway.manage.reading import read_fields, read_moment_us
+from gateway.manage.reading import read_fields
 
 _PAGE: Final = 50
 _ENTRIES: Final = 10
 #: The newest deliveries among which the last failure is looked for.
 _FAILURES: Final = 20
-_SPAN: Final = ("from", "to")
 
 
 async def show(request: web.Request) -> web.StreamResponse:
@@ -66,24 +66,21 @@ async def replay(request: web.Request) -> web.StreamResponse:
     """Deliver the events of a time again; or show the page again, with the faults."""
     _, its = await watch_of(request)
     fields = await typed(request)
-    given = {name: fields[name] for name in _SPAN if fields.get(name)}
+    given = {name: fields[name] for name in SPAN_FIELDS if fields.get(name)}
     try:
         from_us, to_us = _span(given)
         done = await webhooks_of(request).deliveries.replay(
             actor_of(request), None, *its[1:], from_us, to_us
         )
     except Invalid as problem:
-        return await _show(request, forms.form(fields, problem.faults, _SPAN))
-    query = {"replayed": done.count, "on": 0 if done.complete else done.next_us}
+        return await _show(request, forms.form(fields, problem.faults, tuple(SPAN_FIELDS)))
+    following = 0 if done.complete else done.next_us
+    query = {"replayed": done.count, "waiting": done.waiting, "on": following}
     raise web.HTTPSeeOther(f"{address_of(*its[1:])}?{urlencode(query)}")
 
 
 def _span(given: dict[str, str]) -> tuple[int, int]:
-    readers = {
-        "from": lambda value: read_moment_us("from", value),
-        "to": lambda value: read_moment_us("to", value),
-    }
-    values = read_fields(given, readers, *_SPAN)
+    values = read_fields(given, SPAN_FIELDS, *SPAN_FIELDS)
     return values["from"], values["to"]
 
 
@@ -97,14 +94,14 @@ async def _show(request: web.Request, form: forms.Form) -> web.StreamResponse:
     found = await webhooks.deliveries.of_watch(None, *its[1:], states, _PAGE, before_us)
     log = await management_of(request).audit.page(None, _ENTRIES, subject=f"watch:{its[2]}")
     home, query = address_of(*its[1:]), {"state": state} if states else {}
-    older = {**query, "before": found[-1].at_us} if len(found) == _PAGE else {}
+    older = {**query, "before": found.next_us} if found.next_us else {}
     return page(
         request,
         "watch",
         status=422 if form.faults else 200,
         its=integration,
         view=view,
-        host=urlsplit(view.watch.url).netloc,
+        host=hosts_of([view])[view.watch.id],
         failure=await _last_failure(request, its) if view.health.state != "active" else None,
         deliveries=found,
         state=state if states else "",
@@ -115,6 +112,7 @@ async def _show(request: web.Request, form: forms.Form) -> web.StreamResponse:
         next=f"{home}?{urlencode(older)}" if older else "",
         form=form,
         replayed=time_in(request, "replayed") if "replayed" in request.query else None,
+        left_out=time_in(request, "waiting"),
         replayed_until_us=time_in(request, "on"),
         entries=log.entries,
         trail=trail_to(integration),

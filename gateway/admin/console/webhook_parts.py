@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from typing import Final
+from urllib.parse import urlsplit
 
 from aiohttp import web
 
@@ -12,6 +13,7 @@ from gateway.admin.console.gate import management_of
 from gateway.admin.refusals import NO_WEBHOOKS
 from gateway.domain.webhooks.events import Integration
 from gateway.manage.refusals import Refused
+from gateway.manage.watches import WatchView
 from gateway.manage.webhooks import Webhooks
 
 BASE: Final = "/console/integrations"
@@ -51,6 +53,11 @@ def address_of(integration: str, watch: str = "", delivery: str = "") -> str:
     if delivery:
         parts += ["deliveries", delivery]
     return "/".join(parts)
+
+
+def hosts_of(watches: Iterable[WatchView]) -> dict[str, str]:
+    """The hosts of watches, by id: the rest of a URL may be long, and have a secret."""
+    return {each.watch.id: urlsplit(each.watch.url).netloc for each in watches}
 
 
 def trail_to(its: Integration, watch: str = "") -> list[tuple[str, str]]:

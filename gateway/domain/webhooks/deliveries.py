@@ -3,14 +3,29 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import Final
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Final, TypeVar
 from zlib import crc32
 
 #: Events and deliveries are divided by integration.
 SHARDS: Final = 16
 #: Ids of events, integrations and watches. There is no colon in them, as in those of deliveries.
 is_id = re.compile(r"[A-Za-z0-9_-]{1,64}").fullmatch
+
+
+T = TypeVar("T")
+
+
+class Page(list[T]):
+    """Entries of a list by time, the newest first. It may have few or none though there are more.
+
+    next_us: the bound before which the next page is; 0: there is none
+    """
+
+    def __init__(self, entries: Iterable[T] = (), next_us: int = 0) -> None:
+        super().__init__(entries)
+        self.next_us = next_us
 
 
 def shard_of(integration: str) -> int:
@@ -45,9 +60,10 @@ class Claimed:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What a courier got. wait_s: until something else is due; None: nothing waits
+    """What a courier got.
 
-    lost: leases of couriers that did not renew them
+    wait_s: until something else that it asked for is due; None: nothing waits
+    lost:   leases of couriers that did not renew them
     """
 
     deliveries: tuple[Claimed, ...]
@@ -87,7 +103,7 @@ class Delivery:
     """A delivery, as it is shown.
 
     state:    queued, leased, waiting, delivered, dead or cancelled
-    reason:   why it is dead or cancelled
+    reason:   why it is dead (gone, exhausted, expired) or cancelled (disabled, removed)
     at_us:    when it was made; ended_us: 0: it is not over
     """
 
@@ -111,7 +127,7 @@ class Delivery:
 class KeptEvent:
     """An event that was accepted.
 
-    body:  as it is delivered
+    body:  as it is delivered; b'': it is too long to be
     at_us: when it was accepted
     left:  its deliveries that are not over
     """
@@ -130,11 +146,13 @@ class Replayed:
 
     complete: all events of the range were looked at
     next_us:  else, the time from which they were not; 0: they all were
+    waiting:  events left out, as a delivery of them to the watch is not over
     """
 
     count: int
     complete: bool
     next_us: int
+    waiting: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,6 +160,9 @@ class ShardStats:
     """What a shard has.
 
     waiting:      deliveries that wait, due or not
+    due:          those of them that could be sent now. Of a watch that is as many as it may have
+                  in flight more; none while it is paused or disabled, or has its breaker open. If
+                  very many watches have any, it is less than there are
     finished:     events of which nothing waits
     bytes:        of its events and deliveries, as the budget counts them
     oldest_due_s: how long the first delivery that may be sent waits for it. Those of a watch do not
@@ -149,9 +170,11 @@ class ShardStats:
                   flight. A lease that ended counts from its end
     breakers:     watches whose last attempts failed, so that one attempt at a time is made
     oldest_finished_s: how long its first finished event is over; -1: there is none
+    accounts:     those with the most bytes of events with deliveries left, and how many
     """
 
     waiting: int
+    due: int
     in_flight: int
     dead: int
     finished: int
@@ -159,3 +182,4 @@ class ShardStats:
     oldest_due_s: float
     breakers: int
     oldest_finished_s: float
+    accounts: Mapping[str, int] = field(default_factory=dict)

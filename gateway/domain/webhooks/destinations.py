@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from ipaddress import IPv4Network, IPv6Address, IPv6Network
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, IPv6Network
 from typing import Final
 
 from gateway.domain.networks import Address, Network
@@ -31,9 +31,12 @@ _PRINTABLE = re.compile(r"[\x21-\x7e]+").fullmatch
 #: https, a name or an address in brackets, a port, and what follows. No parser finds another host
 #: in it: there is no user, and no backslash, which browsers take for a slash.
 _URL = re.compile(
-    r"https://(?:[a-z0-9](?:[a-z0-9._-]*[a-z0-9])?\.?|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?(?:[/?].*)?",
+    r"https://([a-z0-9](?:[a-z0-9._-]*[a-z0-9])?\.?|\[[0-9a-f:.]+\])(?::([0-9]{1,5}))?(?:[/?].*)?",
     re.IGNORECASE,
 ).fullmatch
+#: https://url.spec.whatwg.org/#ends-in-a-number-checker: a host that is an IPv4 address, also in
+#: writings that only some parsers take for one.
+_ends_in_number = re.compile(r"(?:.*\.)?(?:[0-9]+|0x[0-9a-f]*)\.?", re.IGNORECASE).fullmatch
 
 #: The only IPv6 addresses that are routed, and those of them that are no hosts of the internet:
 #: protocol assignments with Teredo, documentation, 6to4, documentation.
@@ -76,6 +79,25 @@ class Destinations:
             return address in _V6 and not _is_in(address, _NOT_V6)
         return not _is_in(address, _NOT_V4)
 
+    def fault_of_address(self, url: str) -> str | None:
+        """Why a URL without other faults cannot be a watch's, if its host is an address.
+
+        None: it can, or the host is a name.
+        """
+        found = _URL(url)
+        host = "" if found is None else found[1]
+        try:
+            if host.startswith("["):
+                address: Address = IPv6Address(host[1:-1])
+            elif _ends_in_number(host):
+                # Of other writings, such as 0x7f.1, programs make different addresses, or none.
+                address = IPv4Address(host)
+            else:
+                return None
+        except ValueError:
+            return "an address that is not written as 192.0.2.1 or [2001:db8::1]"
+        return None if self.admit(address) else "an address that deliveries may not go to"
+
 
 def fault_of_url(url: str) -> str | None:
     """Why a URL cannot be a watch's; None: it can. Its address is not looked up."""
@@ -93,7 +115,7 @@ def fault_of_url(url: str) -> str | None:
     found = _URL(url)
     if found is None:
         return "a host or port that is not valid"
-    port = int(found[1] or 443)
+    port = int(found[2] or 443)
     if port in BAD_PORTS or port > MOST_PORT:
         return f"port {port}, which is of another protocol or none"
     return None

@@ -12,7 +12,8 @@ from gateway.domain.webhooks.event_types import is_type
 from gateway.domain.webhooks.kinds.table import KINDS
 from gateway.domain.webhooks.payload import moment
 
-#: The most bytes of an event, which is kept until all its deliveries are over.
+#: The most bytes of an event where nothing else is set. It is kept until all its deliveries are
+#: over.
 MOST_EVENT: Final = 1024 * 1024
 #: The most characters of an id that a provider or publisher gives.
 MOST_ID: Final = 512
@@ -20,6 +21,15 @@ MOST_ID: Final = 512
 
 class NotJson(Exception):
     """The body of a webhook is not JSON, nor a form with JSON where its kind knows forms."""
+
+
+class TooLarge(Exception):
+    """An event has more bytes than it may have. size: how many; most: those that it may have"""
+
+    def __init__(self, size: int, most: int) -> None:
+        super().__init__(f"the event has {size} bytes, and may have {most}")
+        self.size = size
+        self.most = most
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,13 +67,16 @@ def captured(
     header: Callable[[str], str],
     secrets: Sequence[str],
     now_us: int,
+    most: int = MOST_EVENT,
 ) -> Event | None:
     """The event of a provider's webhook; None: its table does not know what it is.
 
     body:    as it was received; header: the value by its lower-case name, "" if there is none
     secrets: of the provider
+    most:    bytes of the event. It can be several times as large as the webhook: numbers and texts
+             are written longer, some values twice
 
-    Raises Unverified before anything is parsed, and NotJson.
+    Raises Unverified before anything is parsed, NotJson and TooLarge.
     """
     kind = KINDS[integration.kind]
     kind.verify(body, header, secrets, now_us / 1_000_000)
@@ -74,20 +87,30 @@ def captured(
     found = kind.normalize(header, payload)
     if not found.type:
         return None
-    named = kind.delivery_id(header, payload)[:MOST_ID] or sha256(body).hexdigest()
     try:
-        return _event(integration, named, found.type, found.created or _now(now_us), found.data)
-    except ValueError as error:  # NaN or infinity, as 1e999 is, which Python's JSON alone has
+        named = kind.delivery_id(header, payload)[:MOST_ID] or sha256(body).hexdigest()
+        created = found.created or _now(now_us)
+        return _event(integration, named, found.type, created, found.data, most)
+    # Also of NaN or infinity, as 1e999 is, which Python's JSON alone has; and of too many levels.
+    except (ValueError, RecursionError) as error:
         raise NotJson from error
 
 
 def published(
-    integration: Integration, event_type: str, data: dict[str, Any], given: str, now_us: int
+    integration: Integration,
+    event_type: str,
+    data: dict[str, Any],
+    given: str,
+    now_us: int,
+    most: int = MOST_EVENT,
 ) -> Event:
-    """An event of the API itself. given: its id there, by which it is the same when sent again"""
+    """An event of the API itself. Raises ValueError, RecursionError, and TooLarge.
+
+    given: its id there, by which it is the same when sent again; most: bytes of the event
+    """
     if not is_type(event_type):
         raise ValueError(event_type)
-    return _event(integration, f"published {given}", event_type, _now(now_us), data)
+    return _event(integration, f"published {given}", event_type, _now(now_us), data, most)
 
 
 def noticed(
@@ -107,8 +130,14 @@ def trial(integration: Integration, event_type: str, nonce: str, now_us: int) ->
 
 
 def _event(
-    integration: Integration, named: str, event_type: str, created: str, data: Mapping[str, Any]
+    integration: Integration,
+    named: str,
+    event_type: str,
+    created: str,
+    data: Mapping[str, Any],
+    most: int = MOST_EVENT,
 ) -> Event:
+    """All events are made here. Raises TooLarge."""
     digest = sha256(f"{integration.id}\0{named}".encode("utf-8", "surrogatepass")).hexdigest()
     event_id = f"evt_{digest[:32]}"
     record = {
@@ -123,7 +152,10 @@ def _event(
         "data": data,
     }
     # In ASCII: a lone surrogate, which JSON can have by an escape, has no form in UTF-8.
-    return Event(event_id, event_type, _written(record))
+    body = _written(record)
+    if len(body) > most:
+        raise TooLarge(len(body), most)
+    return Event(event_id, event_type, body)
 
 
 def _written(record: dict[str, Any]) -> bytes:

@@ -1,4 +1,7 @@
-"""Reads the JSON of providers: a missing text is "", whatever is in its place, and never null."""
+"""Reads the JSON of providers: a missing text is "", whatever is in its place, and never null.
+
+No list is read to its end: a webhook of 1 MiB can have half a million of elements.
+"""
 
 from __future__ import annotations
 
@@ -11,6 +14,8 @@ from typing import Any, Final
 _DATE: Final = re.compile(
     r"(\d{4}-\d\d-\d\d)[T ](\d\d:\d\d:\d\d)(?:[.,](\d{1,9}))? ?(Z|UTC|[+-]\d\d:?\d\d)?", re.ASCII
 ).fullmatch
+#: The most elements of a list that are read.
+MOST_ITEMS: Final = 1_000
 #: Later numbers are milliseconds: as seconds, this is the year 5138.
 _MOST_SECONDS: Final = 100_000_000_000
 
@@ -36,6 +41,12 @@ def text(payload: Any, *paths: str) -> str:
     return ""
 
 
+def items(payload: Any, path: str, most: int = MOST_ITEMS) -> list[Any]:
+    """The first elements of the list there; []: there is none."""
+    found = at(payload, path)
+    return found[:most] if isinstance(found, list) else []
+
+
 def number(payload: Any, path: str) -> int:
     """The whole number there, also if it is written as a text; 0: there is none."""
     found = text(payload, path)
@@ -49,8 +60,8 @@ def moment(value: Any) -> str:
     UTC", or a number of seconds or milliseconds since 1970
     """
     if isinstance(value, int | float) and not isinstance(value, bool):
-        seconds = value / 1000 if abs(value) > _MOST_SECONDS else value
         try:
+            seconds = value / 1000 if abs(value) > _MOST_SECONDS else value
             return _written(datetime.fromtimestamp(seconds, UTC))
         except (OverflowError, ValueError, OSError):
             return ""

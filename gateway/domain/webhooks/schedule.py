@@ -40,7 +40,7 @@ class Retry:
 
 @dataclass(frozen=True, slots=True)
 class GivenUp:
-    """It is not. reason: "exhausted", "expired", "gone"."""
+    """It is not. reason: "gone", "exhausted", "expired"."""
 
     reason: str
 

@@ -20,11 +20,11 @@ class WebhookSettings:
     names:        of the headers of the service's own signature
     destinations: where deliveries may go, beside or except the internet
     ca:           PEM file of authorities that are trusted beside the system's; None: there is none
-    slots:        the most deliveries of one courier in flight
+    slots:        deliveries of one courier in flight; as many again may take longer than a second
     per_watch:    the most deliveries of one watch in flight, over all couriers
     budget_bytes: the most that events and deliveries may take in the store
     keep_s:       how long an event of which nothing waits is kept
-    event_bytes:  the largest webhook that is captured
+    event_bytes:  the largest webhook that is captured, and the largest event
     spool_bytes:  the most that one courier keeps in a file while the store is unavailable
     """
 

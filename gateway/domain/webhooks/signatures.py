@@ -191,9 +191,9 @@ def read_claim(
             if timestamp is not None:
                 _check_time(timestamp, now_s, tolerance_s)
             if not signatures:
-                raise Unverified("the signature is malformed")
+                raise Unverified(f"the signature is malformed: expected {_WRITINGS[form]}")
             return Claim(form, prefix, tuple(signatures))
-    expected = ", ".join(_HEADERS[form].format(names=names) for form in forms)
+    expected = ", or ".join(_HEADERS[form].format(names=names) for form in forms)
     raise Unverified(f"no signature: expected {expected}")
 
 
@@ -201,6 +201,13 @@ _HEADERS: Final[Mapping[Form, str]] = {
     "timed": "{names.timestamp} and {names.signature}",
     "standard": "webhook-id, webhook-timestamp and webhook-signature",
     "body-only": "{names.signature}",
+}
+
+
+_WRITINGS: Final[Mapping[Form, str]] = {
+    "timed": "v1= and 64 hex digits",
+    "standard": "v1, and 44 characters of base64",
+    "body-only": "64 hex digits",
 }
 
 
@@ -218,8 +225,8 @@ def _of_form(
     if signature is None or (form == "timed" and timestamp is None):
         return None
     if form == "body-only" or timestamp is None:
-        return None, b"", _in_hex(signature)
-    return timestamp, in_bytes(f"{timestamp}."), _in_hex(signature)
+        return None, b"", in_hex(signature)
+    return timestamp, in_bytes(f"{timestamp}."), in_hex(signature)
 
 
 def in_bytes(value: str) -> bytes:
@@ -238,7 +245,7 @@ def _check_time(timestamp: str, now_s: float, tolerance_s: float) -> None:
         )
 
 
-def _in_hex(value: str) -> list[bytes]:
+def in_hex(value: str) -> list[bytes]:
     """The signature of a header `v1=HEX`, `HEX`, or a list of them; malformed ones fit nothing."""
     found = [part.strip().removeprefix("v1=") for part in value.split(",")[:MOST_SIGNATURES]]
     return [bytes.fromhex(part) for part in found if _HEX(part)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 from base64 import b64encode
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final, Literal
 
 from gateway.domain.webhooks.signatures import PREFIX
@@ -15,6 +16,9 @@ OVERLAP_US: Final = 24 * 3600 * 1_000_000
 MOST_WATCHES: Final = 50
 MOST_PATTERNS: Final = 50
 
+
+#: Watches whose secrets are remembered.
+_MOST_KNOWN: Final = 2048
 
 State = Literal["active", "failing", "disabled", "paused"]
 
@@ -49,10 +53,11 @@ class Watch:
 class Health:
     """How a watch does.
 
-    why:       it was disabled; "": it was not
-    in_flight: deliveries; waiting: those that wait
-    failures:  in a row; last_success_us: 0: none is known
-    probe_us:  when its breaker lets the next attempt through; 0: it is closed
+    why:         it was disabled; "": it was not
+    in_flight:   deliveries; waiting: those that wait
+    failures:    in a row; last_success_us: 0: none is known
+    next_us:     when the next attempt of what waits is made; 0: nothing waits, or it is paused
+    disabled_us: when it was disabled; failed_us: the first of the failures; 0: not, or not known
     """
 
     state: State
@@ -61,9 +66,12 @@ class Health:
     waiting: int
     failures: int
     last_success_us: int
-    probe_us: int
+    next_us: int
+    disabled_us: int
+    failed_us: int
 
 
+@lru_cache(_MOST_KNOWN)
 def secret_of(master: bytes, watch: str, version: int) -> str:
     """The secret of a watch. It is derived, so that no store has it.
 

@@ -8,6 +8,9 @@ An append names the entry that it follows. If another entry came first, it fails
 tried again; so all concurrent appends succeed, and no number is skipped. A command whose reply was
 lost may be sent again: the token shows that the entry is in the log already.
 
+gw:{keys}:audit:customers and its head are the same for changes by customers, who could otherwise
+displace the entries of operators.
+
 Entries are written even when the store is full, like the changes that they describe: see `keys`.
 
 Others may write to the stream. A stream accepts only ids above the highest that it ever had, so one
@@ -42,7 +45,7 @@ from gateway.domain.audit import (
     write_move,
 )
 from gateway.domain.ports import StoreDown
-from gateway.stores.names import AUDIT, AUDIT_HEAD, NO_NAME, foreign_audit_name
+from gateway.stores.names import AUDIT, NO_NAME, audit_head_name, foreign_audit_name
 from gateway.stores.redis.errors import translated, typed
 
 log = logging.getLogger("gateway")
@@ -130,8 +133,9 @@ Ask = Callable[..., Awaitable[Any]]
 class AuditAppender:
     """Appends events, over any function that sends commands."""
 
-    def __init__(self, ask: Ask) -> None:
+    def __init__(self, ask: Ask, name: str = AUDIT) -> None:
         self._ask = ask
+        self._name = name
         self._lock = asyncio.Lock()
         self._head = 0, NOTHING_BEFORE
 
@@ -154,13 +158,13 @@ class AuditAppender:
     async def _move(self, at_us: int) -> None:
         """Move the log aside, unless another gateway has done so."""
         token = secrets.token_hex(8)
-        name = foreign_audit_name(at_us, token)
+        name = foreign_audit_name(at_us, token, self._name)
         entry, reply = await self._try(write_move(name, at_us), token, move_to=name)
         if reply == 1:
             log.error(
                 "audit log: something else wrote to %s, so that no entry can follow; "
                 "it was moved to %s, and a new log starts with entry %d",
-                *(AUDIT, name, entry.number),
+                *(self._name, name, entry.number),
             )
 
     async def _try(
@@ -168,7 +172,7 @@ class AuditAppender:
     ) -> tuple[Entry, Any]:
         """Append an event after the known head; the entry, and the reply, which is 1 on success."""
         entry = chained(event, self._head[0] + 1, self._head[1])
-        names = AUDIT, AUDIT_HEAD, NO_NAME, move_to or NO_NAME
+        names = self._name, audit_head_name(self._name), NO_NAME, move_to or NO_NAME
         more = token, drop_to + 1, MOST_NUMBER, int(bool(move_to))
         arguments = *self._arguments(entry), *more
         reply = await self._ask("EVAL", _APPEND, len(names), *names, *arguments)
@@ -185,12 +189,13 @@ class AuditAppender:
 
 
 class RedisAuditStore:
-    """domain.ports.AuditStore over a redis-py client, which its owner closes."""
+    """domain.ports.AuditStore over a redis-py client, which its owner closes. name: of the log"""
 
-    def __init__(self, client: Redis | RedisCluster) -> None:
+    def __init__(self, client: Redis | RedisCluster, name: str = AUDIT) -> None:
         # Each release of redis-py annotates its answers differently, and none of them narrowly.
         self._redis: Any = client
-        self._appender = AuditAppender(client.execute_command)
+        self._appender = AuditAppender(client.execute_command, name)
+        self._name = name
 
     async def append(self, event: Event, *, drop_to: int = 0) -> Entry:
         """Append an event, and drop all entries up to this number."""
@@ -202,27 +207,29 @@ class RedisAuditStore:
         if before is not None and before <= 1:
             return []
         newest = "+" if before is None or before >= _ID_END else str(before - 1)
-        async with typed(self._redis, AUDIT, "stream"):
-            found = await self._redis.xrevrange(AUDIT, newest, "-", count)
+        async with typed(self._redis, self._name, "stream"):
+            found = await self._redis.xrevrange(self._name, newest, "-", count)
             # Of entries with the same number, the gateway's own one comes last.
             if len(found) == count and not (last := found[-1][0]).endswith(b"-0"):
                 own = last.partition(b"-")[0] + b"-0"
-                found += await self._redis.xrange(AUDIT, own, own)
+                found += await self._redis.xrange(self._name, own, own)
         return [_read_entry(entry_id, fields) for entry_id, fields in found]
 
     async def oldest(self, *, after: int = 0, count: int = 100) -> list[Entry]:
         """The oldest first, up to `count`, of numbers above `after` up to MOST_NUMBER."""
         if after >= MOST_NUMBER:
             return []
-        async with typed(self._redis, AUDIT, "stream"):
-            found = await self._redis.xrange(AUDIT, str(after + 1), str(MOST_NUMBER), count)
+        async with typed(self._redis, self._name, "stream"):
+            found = await self._redis.xrange(self._name, str(after + 1), str(MOST_NUMBER), count)
         return [_read_entry(entry_id, fields) for entry_id, fields in found]
 
     async def head(self) -> tuple[int, str]:
         """Number and hash of the last entry, as written when it was appended."""
         async with translated():
             try:
-                return _read_head(await self._redis.getrange(AUDIT_HEAD, 0, _HEAD_BYTES))
+                return _read_head(
+                    await self._redis.getrange(audit_head_name(self._name), 0, _HEAD_BYTES)
+                )
             except ResponseError as error:
                 if not str(error).startswith("WRONGTYPE"):
                     raise

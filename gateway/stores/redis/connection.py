@@ -77,9 +77,19 @@ def pause_s(last_s: float, lived_s: float) -> float:
     return min(max(2 * last_s, _FIRST_PAUSE_S), _LAST_PAUSE_S)
 
 
-def _set_result(future: asyncio.Future[Any], reply: Any) -> None:
+def set_result(future: asyncio.Future[Any], reply: Any) -> None:
+    """A callback for one reply, which is awaited."""
     if not future.done():  # the waiter may have been cancelled
         future.set_result(reply)
+
+
+def checked(reply: Any, verb: object) -> Any:
+    """The reply to a command. Raises StoreDown, also where the store answered with an error."""
+    if isinstance(reply, StoreDown):
+        raise reply
+    if isinstance(reply, hiredis.ReplyError):
+        raise StoreDown(f"the store refuses {verb!s}: {reply}") from reply
+    return reply
 
 
 class Pipeline(asyncio.Protocol):
@@ -265,13 +275,8 @@ class StoreConnection:
     async def ask(self, *arguments: bytes | str | int) -> Any:
         """One command, awaited. Raises StoreDown, also where the store answers with an error."""
         future: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
-        self.send(command(*arguments), partial(_set_result, future))
-        reply = await future
-        if isinstance(reply, StoreDown):
-            raise reply
-        if isinstance(reply, hiredis.ReplyError):
-            raise StoreDown(f"the store refuses {arguments[0]!s}: {reply}") from reply
-        return reply
+        self.send(command(*arguments), partial(set_result, future))
+        return checked(await future, arguments[0])
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -334,7 +339,7 @@ class StoreConnection:
         replies: list[asyncio.Future[Any]] = []
         for arguments in (*self._greeting(), *self._setup):
             replies.append(loop.create_future())
-            pipeline.send(arguments, partial(_set_result, replies[-1]))
+            pipeline.send(arguments, partial(set_result, replies[-1]))
         for reply in await asyncio.gather(*replies):
             if isinstance(reply, StoreDown):
                 raise reply

@@ -28,7 +28,9 @@ FULL: Final = 0.9
 _STEP: Final = 1 / 64
 #: The most such steps of one look.
 _STEPS: Final = 32
-_NOTHING: Final = ShardStats(0, 0, 0, 0, 0, 0.0, 0, -1.0)
+#: Of the budget, the most that one account's events may take of which any delivery waits.
+MOST_SHARE: Final = 0.25
+_NOTHING: Final = ShardStats(0, 0, 0, 0, 0, 0, 0.0, 0, -1.0)
 
 
 class Budget:
@@ -45,6 +47,8 @@ class Budget:
         #: When the first finished event of each was over, by the clock of this process.
         self._oldest_s = [math.inf] * SHARDS
         self._is_known = False
+        #: Why the last look failed; None: it did not, or there was none.
+        self.fault: StoreDown | None = None
         self._throttle = LogThrottle()
 
     @property
@@ -54,6 +58,15 @@ class Budget:
     def of(self, shard: int) -> int:
         """The most bytes of a shard: what the others do not use."""
         return max(0, self._total() - self.stats.bytes + self._shards[shard].bytes)
+
+    def share_of(self, shard: int, account: str) -> int:
+        """The most bytes of an account's events with deliveries left: what others do not have.
+
+        Of a shard with very many accounts, only those are known that have the most.
+        """
+        known = enumerate(self._shards)
+        others = sum(each.accounts.get(account, 0) for at, each in known if at != shard)
+        return max(0, int(MOST_SHARE * self._total()) - others)
 
     @property
     def shards(self) -> Sequence[ShardStats] | None:
@@ -70,9 +83,9 @@ class Budget:
         while True:
             try:
                 await self.look(queues)
-                self._is_known = True
+                self._is_known, self.fault = True, None
             except StoreDown as error:
-                self._is_known = False
+                self._is_known, self.fault = False, error
                 if self._throttle.suppressed("look", time.monotonic()) is not None:
                     log.warning("the shards of webhooks cannot be read: %s", error)
             await asyncio.sleep(LOOK_S)
@@ -110,6 +123,7 @@ def summed(shards: Sequence[ShardStats]) -> ShardStats:
     """What shards have together; of the times, the longest."""
     return ShardStats(
         waiting=sum(each.waiting for each in shards),
+        due=sum(each.due for each in shards),
         in_flight=sum(each.in_flight for each in shards),
         dead=sum(each.dead for each in shards),
         finished=sum(each.finished for each in shards),

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from typing import Final
 
 from gateway.domain.webhooks.settings import WebhookSettings
 from gateway.stores.webhooks.budget import Budget
@@ -13,9 +12,6 @@ from gateway.stores.webhooks.notices import NoticeStore
 from gateway.stores.webhooks.queue import SHARDS, DeliveryQueue, shard_of
 from gateway.stores.webhooks.resources import Resources
 from gateway.stores.webhooks.scripts import Execute
-
-#: Of the budget, the most that one integration's events may take of which any delivery waits.
-MOST_SHARE: Final = 0.25
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +41,7 @@ def open_webhooks(execute: Execute, settings: Callable[[], WebhookSettings]) -> 
             partial(budget.of, shard),
             lambda: settings().per_watch,
             lambda: settings().keep_s,
-            lambda: int(settings().budget_bytes * MOST_SHARE),
+            partial(budget.share_of, shard),
         )
         for shard in range(SHARDS)
     )

@@ -4,9 +4,11 @@ An integration belongs to one of SHARDS shards. All names of a shard have its ha
 step is one script in one slot of a cluster:
 
 gw:{hooks:N}:watches:INTEGRATION   hash: watch -> its record
-gw:{hooks:N}:event:ID              hash: integration, type, body, at, size, left (deliveries)
+gw:{hooks:N}:event:ID              hash: integration, account, type, body, at, size, weight (of it
+                                   alone), left (deliveries), resent (times)
 gw:{hooks:N}:seen                  sorted set of the newest events, by when they were accepted
-gw:{hooks:N}:pending               hash: integration -> bytes of its events with deliveries left
+gw:{hooks:N}:accounts              sorted set of accounts, by bytes of their events with deliveries
+                                   left
 gw:{hooks:N}:deliveries:EVENT      set of its deliveries
 gw:{hooks:N}:events:INTEGRATION    sorted set of its events, by when they were accepted
 gw:{hooks:N}:delivery:ID           hash: state, reason, attempts, at, ended, log, token (leased),
@@ -14,10 +16,13 @@ gw:{hooks:N}:delivery:ID           hash: state, reason, attempts, at, ended, log
 gw:{hooks:N}:recent:WATCH          sorted set of its deliveries, by when they were made
 gw:{hooks:N}:queue:WATCH           sorted set of its deliveries that wait, by when they are due
 gw:{hooks:N}:replays:WATCH         the same for replayed ones, which go after those of `queue`
-gw:{hooks:N}:health:WATCH          hash: held (in flight), failures (in a row), tried and since (its
-                                   last success), proven, ms (average), open, openings, ramp, status
+gw:{hooks:N}:health:WATCH          hash: held (in flight), failures (in a row), failed (when the
+                                   first of them was), tried and since (its last success), proven,
+                                   succeeded (before it was resumed), ms (average), open, openings,
+                                   ramp, status, why, disabled (when)
 gw:{hooks:N}:turns:good, :other    sorted sets of watches, by when they are visited next
-gw:{hooks:N}:heads                 the same watches, by when their first delivery may be sent
+gw:{hooks:N}:heads                 the same watches, by when their first delivery may be sent; or
+                                   expires, of one that is paused
 gw:{hooks:N}:breakers              sorted set of watches whose breaker is open
 gw:{hooks:N}:leases                sorted set of deliveries in flight, by when their lease ends
 gw:{hooks:N}:dead:INTEGRATION      sorted set of deliveries that were given up, by when; one whose
@@ -34,10 +39,10 @@ Times are microseconds of the server, Unix. `lua/` has the scripts.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
-from gateway.domain.ports import BudgetSpent
+from gateway.domain.ports import BudgetSpent, ResentTooOften
 from gateway.domain.webhooks.deliveries import (
     SHARDS,
     Attempt,
@@ -46,11 +51,19 @@ from gateway.domain.webhooks.deliveries import (
     Delivery,
     Finished,
     KeptEvent,
+    Page,
     Replayed,
     ShardStats,
     shard_of,
 )
+from gateway.domain.webhooks.schedule import FAILURES
 from gateway.stores.redis.errors import translated
+from gateway.stores.webhooks.replies import (
+    bound_before,
+    read_claim,
+    read_delivery,
+    read_event,
+)
 from gateway.stores.webhooks.scripts import Execute, Script, tag_of
 
 __all__ = [
@@ -64,6 +77,7 @@ __all__ = [
     "Execute",
     "Finished",
     "KeptEvent",
+    "Page",
     "Replayed",
     "ShardStats",
     "shard_of",
@@ -81,20 +95,18 @@ RENEW_S: Final = 5.0
 #: The most deliveries of a watch in flight, where nothing else is set; and of one visit.
 CAP: Final = 8
 VISIT: Final = 4
-#: Failures in a row that open a watch's breaker.
-FAILURES: Final = 5
 
 #: Deliveries of a disabled watch that one call cancels, which takes the server a few milliseconds.
-_CANCELLED: Final = 500
+_CANCELLED: Final = 100
 
-#: What one call of a script looks at, which takes the server a few milliseconds; and one request.
-_LOOKED_AT: Final = 1_000
-_MOST_LOOKED_AT: Final = 20_000
-_REPLAYED: Final = 500
-_MOST_REPLAY_LOOKED_AT: Final = 100_000
+#: What one call of a script looks at, which takes the server a few milliseconds; and one replay.
+LOOKED_AT: Final = 500
+_REPLAY_LOOKED_AT: Final = 300
+_REPLAYED: Final = 50
+_MOST_REPLAY_CALLS: Final = 200
 #: Events and deliveries that one call drops, and the calls of one trim.
-_DROPPED: Final = 500
-_TRIMS: Final = 20
+_DROPPED: Final = 200
+_TRIMS: Final = 50
 
 Result = Literal["delivered", "waiting", "dead"]
 
@@ -109,16 +121,19 @@ _TRIM: Final = Script("trim.lua")
 _STATS: Final = Script("stats.lua")
 _EVENTS: Final = Script("events.lua")
 _DELIVERIES: Final = Script("deliveries.lua")
+_ONE: Final = Script("one.lua")
 
 
 class DeliveryQueue:
     """The events and deliveries of one shard. Every method raises StoreDown.
 
-    execute: sends one command, as `Redis.execute_command` does
+    So do replies and records that cannot be read: another version may have written them.
+
+    execute: sends one command
     budget:  the most bytes of the shard's events
     cap:     the most deliveries of a watch in flight
     keep_s:  how long an event of which nothing waits is kept, if there is room
-    share:   the most bytes of one integration's events with deliveries left; None: the budget
+    share:   the most bytes of an account's events with deliveries left; None: the budget
     """
 
     def __init__(
@@ -128,7 +143,7 @@ class DeliveryQueue:
         budget: Callable[[], int],
         cap: Callable[[], int] = lambda: CAP,
         keep_s: Callable[[], float] = lambda: KEPT_S,
-        share: Callable[[], int] | None = None,
+        share: Callable[[str], int] | None = None,
     ) -> None:
         self._execute = execute
         self._tag = tag_of(shard)
@@ -136,49 +151,45 @@ class DeliveryQueue:
         self._budget = budget
         self._cap = cap
         self._keep_s = keep_s
-        self._share = budget if share is None else share
+        self._share = share or (lambda account: budget())
 
-    async def accept(self, integration: str, event: str, event_type: str, body: bytes) -> int:
+    @translated()
+    async def accept(
+        self, integration: str, event: str, event_type: str, body: bytes, account: str = ""
+    ) -> int:
         """Keep an event and queue its deliveries; how many. 0 also for one that is known.
 
-        body: the event as it is delivered. Raises BudgetSpent.
+        body:    the event as it is delivered
+        account: of whose share it is; '': of one that all such events have
+
+        Raises BudgetSpent.
         """
         names = (f"{self._tag}watches:{integration}", f"{self._tag}event:{event}")
         arguments = (
             *(integration, event, event_type, body),
-            *(self._budget(), self._cap(), SEEN_S, self._keep_s(), self._share()),
+            *(self._budget(), self._cap(), SEEN_S, self._keep_s()),
+            *(account, self._share(account)),
         )
         result, deliveries = await self._run(_ACCEPT, names, arguments)
         if result == b"full":
             raise BudgetSpent
         return int(deliveries)
 
-    async def claim(self, token: str, most: int, others: int) -> Claim:
+    @translated()
+    async def claim(self, token: str, most: int, others: int, share: float = 1.0) -> Claim:
         """Lease what is due.
 
         token:  that no other claim has
         most:   how many deliveries
         others: how many of them may go to watches that are unproven, failing or slow
+        share:  of the most of a watch in flight; at least one may be
         """
         lease_us = int(LEASE_S * 1_000_000)
-        arguments = (token, most, others, lease_us, self._cap(), VISIT)
-        wait_us, lost, found = await self._run(_CLAIM, self._any, arguments)
-        deliveries = tuple(
-            Claimed(
-                id=delivery.decode(),
-                token=token,
-                watch=watch,
-                integration=integration.decode(),
-                body=body,
-                attempts=int(attempts),
-                at_us=int(at_us),
-                is_good=bool(is_good),
-                openings=int(openings),
-            )
-            for delivery, watch, integration, body, attempts, at_us, is_good, openings in found
-        )
-        return Claim(deliveries, wait_us / 1_000_000 if wait_us >= 0 else None, lost)
+        cap = max(1, int(self._cap() * share))
+        arguments = (token, most, others, lease_us, cap, VISIT)
+        return read_claim(token, await self._run(_CLAIM, self._any, arguments))
 
+    @translated()
     async def renew(self, deliveries: Iterable[Claimed]) -> frozenset[str]:
         """Keep these for another LEASE_S. Returns the ids of those that others may have by now."""
         pairs = [part for each in deliveries for part in (each.token, each.id)]
@@ -186,6 +197,7 @@ class DeliveryQueue:
         gone = await self._run(_RENEW, self._any, arguments)
         return frozenset(each.decode() for each in gone)
 
+    @translated()
     async def finish(
         self,
         delivery: Claimed,
@@ -225,40 +237,46 @@ class DeliveryQueue:
 
     # -- what was accepted and delivered ----------------------------------------------------------
 
-    async def events(self, integration: str, most: int = 50, before_us: int = 0) -> list[KeptEvent]:
-        """Those of an integration, the newest first. There are more as long as any is returned.
+    @translated()
+    async def events(self, integration: str, most: int = 50, before_us: int = 0) -> Page[KeptEvent]:
+        """Those of an integration, the newest first; large ones make a page shorter.
 
         before_us: accepted before then; 0: any
         """
-        arguments = (integration, _before(before_us), most)
-        return [_kept(each) for each in await self._run(_EVENTS, self._any, arguments)]
+        arguments = (integration, bound_before(before_us), most)
+        next_us, found = await self._run(_EVENTS, self._any, arguments)
+        return Page(map(read_event, found), int(float(next_us)))
 
+    @translated()
     async def event(self, event: str) -> KeptEvent | None:
         """None: it is not kept any more."""
-        found = await self._ask("HMGET", f"{self._tag}event:{event}", *_EVENT_FIELDS)
-        return None if found[1] is None else _kept([event.encode(), *found])
+        found = await self._run(_ONE, self._any, ("event", event))
+        return None if found is None else read_event(found)
 
+    @translated()
     async def delivery(self, delivery: str) -> Delivery | None:
         """A delivery with its attempts; None: it is not kept any more."""
-        found = await self._ask("HMGET", f"{self._tag}delivery:{delivery}", *_FIELDS)
-        return None if found[0] is None else _delivery([delivery.encode(), *found])
+        found = await self._run(_ONE, self._any, ("delivery", delivery))
+        return None if found is None else read_delivery(found)
 
     async def deliveries(
         self, watch: str, most: int = 50, before_us: int = 0, states: Collection[str] = ()
-    ) -> list[Delivery]:
-        """Those of a watch, the newest first. Of any state, or among some thousand in these states.
+    ) -> Page[Delivery]:
+        """Those of a watch, the newest first, of any state or in these states.
+
+        Of the next LOOKED_AT at most: a page may be short or empty though there are more.
 
         before_us: made before then; 0: any
         """
         return await self._listed(f"recent:{watch}", most, before_us, states)
 
+    @translated()
     async def deliveries_of(self, event: str) -> list[Delivery]:
         """Those of an event, the oldest first."""
-        ids = await self._ask("SMEMBERS", f"{self._tag}deliveries:{event}")
-        found = [await self.delivery(each.decode("utf-8", "replace")) for each in ids]
-        return sorted(filter(None, found), key=lambda each: (each.at_us, each.id))
+        found = await self._run(_ONE, self._any, ("deliveries", event))
+        return sorted(map(read_delivery, found), key=lambda each: (each.at_us, each.id))
 
-    async def dead(self, integration: str, most: int = 50, before_us: int = 0) -> list[Delivery]:
+    async def dead(self, integration: str, most: int = 50, before_us: int = 0) -> Page[Delivery]:
         """The dead letters of an integration, the last one first.
 
         One leaves the list once its event is sent to its watch again, by `resend` or `replay`. If
@@ -268,26 +286,20 @@ class DeliveryQueue:
         """
         return await self._listed(f"dead:{integration}", most, before_us, ())
 
+    @translated()
     async def _listed(
         self, name: str, most: int, before_us: int, states: Collection[str]
-    ) -> list[Delivery]:
-        found: list[Delivery] = []
-        bound = _before(before_us)
-        for _ in range(_MOST_LOOKED_AT // _LOOKED_AT):
-            wanted = most - len(found)
-            looked_at = _LOOKED_AT if states else min(_LOOKED_AT, wanted)
-            arguments = (name, bound, looked_at, wanted, *states)
-            next_us, some = await self._run(_DELIVERIES, self._any, arguments)
-            found += map(_delivery, some)
-            if len(found) >= most or float(next_us) < 0:
-                break
-            bound = _before(int(float(next_us)))
-        return found
+    ) -> Page[Delivery]:
+        looked_at = LOOKED_AT if states else min(LOOKED_AT, most)
+        arguments = (name, bound_before(before_us), looked_at, most, *states)
+        next_us, found = await self._run(_DELIVERIES, self._any, arguments)
+        return Page(map(read_delivery, found), int(float(next_us)))
 
     # -- once more ---------------------------------------------------------------------------------
 
+    @translated()
     async def resend(self, event: str, watch: str) -> str | None:
-        """Queue a delivery of this event once more: its id. Raises BudgetSpent.
+        """Queue a delivery of this event once more: its id. Raises BudgetSpent, ResentTooOften.
 
         None: the event is not kept any more, or the watch is not there or disabled.
         """
@@ -296,48 +308,53 @@ class DeliveryQueue:
         if made is None:
             return None
         if made[1]:
-            raise BudgetSpent
+            raise BudgetSpent if made[1] == 1 else ResentTooOften
         return str(made[0].decode())
 
+    @translated()
     async def replay(
         self, integration: str, watch: str, from_us: int, to_us: int, most: int
     ) -> Replayed | None:
         """Queue deliveries of the kept events that this watch takes, the oldest first.
 
         They go after the live ones of the watch. An event of which it has a delivery that is not
-        over is left out. Raises BudgetSpent where there is no room for any.
+        over is left out, and so is one that was sent again as often as it may be. Raises
+        BudgetSpent where there is no room for any.
 
         from_us, to_us: accepted from then, and before then
         most:           deliveries
         None:           the watch is not there or disabled
         """
-        count, looked_at, bound = 0, 0, from_us
+        count, waiting, calls, bound = 0, 0, 0, from_us
         while True:
             number = min(_REPLAYED, most - count)
             arguments = (
-                *(integration, watch, bound, f"({to_us}", _REPLAYED, number),
+                *(integration, watch, bound, f"({to_us}", _REPLAY_LOOKED_AT, number),
                 *(self._cap(), self._budget()),
             )
             found = await self._run(_REPLAY, self._any, arguments)
             if found is None:
-                return Replayed(count, False, bound) if count else None
+                return Replayed(count, False, bound, waiting) if count else None
             queued, next_us, full = int(found[0]), int(found[1]), bool(found[2])
-            count, looked_at = count + queued, looked_at + _REPLAYED
+            count, calls = count + queued, calls + 1
+            waiting += int(found[3])
             if next_us < 0:
-                return Replayed(count, True, 0)
+                return Replayed(count, True, 0, waiting)
             bound = next_us
             if full and not count:
                 raise BudgetSpent
-            if full or count >= most or looked_at >= _MOST_REPLAY_LOOKED_AT:
-                return Replayed(count, False, next_us)
+            if full or count >= most or calls >= _MOST_REPLAY_CALLS:
+                return Replayed(count, False, next_us, waiting)
 
     # -- what the shard has ------------------------------------------------------------------------
 
+    @translated()
     async def stats(self) -> ShardStats:
-        found = await self._run(_STATS, self._any, ())
-        waiting, in_flight, dead, finished, its_bytes, due_us, breakers, over_us = found
+        found = await self._run(_STATS, self._any, (self._cap(),))
+        waiting, in_flight, dead, finished, its_bytes, due_us, breakers, over_us, due = found[:9]
         return ShardStats(
             waiting=waiting,
+            due=due,
             in_flight=in_flight,
             dead=dead,
             finished=finished,
@@ -345,8 +362,10 @@ class DeliveryQueue:
             oldest_due_s=due_us / 1_000_000,
             breakers=breakers,
             oldest_finished_s=over_us / 1_000_000 if over_us >= 0 else -1.0,
+            accounts=_bytes_of(found[9]),
         )
 
+    @translated()
     async def trim(self, most_bytes: int) -> int:
         """Drop events that are over, some thousand at most; how many.
 
@@ -363,36 +382,10 @@ class DeliveryQueue:
 
     # ----------------------------------------------------------------------------------------------
 
-    async def _ask(self, *command: Any) -> Any:
-        async with translated():
-            return await self._execute(*command)
-
     async def _run(self, script: Script, names: tuple[str, ...], arguments: Iterable[Any]) -> Any:
         return await script.run(self._execute, names, arguments)
 
 
-_EVENT_FIELDS: Final = ("integration", "type", "body", "at", "left")
-_FIELDS: Final = ("state", "reason", "at", "ended", "log")
-
-
-def _before(at_us: int) -> str:
-    return f"({at_us}" if at_us else "+inf"
-
-
-def _kept(found: list[bytes | None]) -> KeptEvent:
-    event, integration, kind, body, at, left = (value or b"" for value in found)
-    return KeptEvent(
-        id=event.decode("utf-8", "replace"),
-        integration=integration.decode("utf-8", "replace"),
-        type=kind.decode("utf-8", "replace"),
-        body=body,
-        at_us=int(at or 0),
-        left=int(left or 0),
-    )
-
-
-def _delivery(found: list[bytes | None]) -> Delivery:
-    its = ((value or b"").decode("utf-8", "replace") for value in found)
-    delivery, state, reason, at, ended, log = its
-    attempts = tuple(Attempt(*json.loads(line)) for line in log.splitlines())
-    return Delivery(delivery, state, reason, int(at or 0), int(ended or 0), attempts)
+def _bytes_of(found: Sequence[bytes]) -> Mapping[str, int]:
+    pairs = zip(found[::2], found[1::2], strict=True)
+    return {account.decode("utf-8", "replace"): int(float(its)) for account, its in pairs}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from functools import lru_cache
 from typing import Any, Final
 
 from gateway.domain.patterns import LATEST_US, is_title, is_word
@@ -17,6 +18,8 @@ from gateway.domain.webhooks.watches import MOST_PATTERNS, Watch
 
 #: The longest record that is read: a URL of 2 KiB, and the most patterns.
 MOST_BYTES: Final = 16 * 1024
+#: Watches whose records are remembered: each delivery comes with one.
+_MOST_KNOWN: Final = 2048
 #: What nobody can guess of a capture address: 128 bits.
 is_capture = re.compile(r"[0-9a-f]{32}").fullmatch
 _UNREADABLE: Final = (ValueError, TypeError, KeyError, RecursionError)
@@ -77,6 +80,7 @@ def write_watch(watch: Watch) -> bytes:
     return text.encode("ascii")
 
 
+@lru_cache(_MOST_KNOWN)
 def read_watch(watch: str, content: bytes) -> Watch:
     """Raises CorruptRecord. watch: the id that the record has to have"""
     try:

@@ -6,6 +6,7 @@ gw:{keys}:hooks:mark               the mark of the webhook key
 gw:{keys}:hooks:noticed            hash: account -> its integration of the kind `gateway`
 gw:{keys}:hooks:account:NAME       set of an account's integrations
 gw:{keys}:hooks:watches            hash: watch -> integration
+gw:{keys}:hooks:replaying:NAME     exists while a replay of an account is in progress: its token
 gw:{hooks:N}:watches:INTEGRATION   hash: watch -> its record, which `queue` reads as well
 
 Records are untrusted input; `records` reads them.
@@ -13,6 +14,7 @@ Records are untrusted input; `records` reads them.
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Sequence
 from typing import Any, Final, cast
 
@@ -22,8 +24,8 @@ from gateway.domain.webhooks.events import Integration
 from gateway.domain.webhooks.kinds.own import GATEWAY
 from gateway.domain.webhooks.watches import MOST_WATCHES, Health, State, Watch
 from gateway.stores.names import KEYS_TAG, NOTICED
-from gateway.stores.redis.errors import translated
 from gateway.stores.webhooks.records import (
+    MOST_BYTES,
     read_integration,
     read_watch,
     write_integration,
@@ -38,6 +40,7 @@ MARK: Final = KEYS_TAG + "hooks:mark"
 #: before the record and removed after it: what it names may not be there.
 ACCOUNTS: Final = KEYS_TAG + "hooks:account:"
 WATCHES: Final = KEYS_TAG + "hooks:watches"
+REPLAYING: Final = KEYS_TAG + "hooks:replaying:"
 #: The most integrations; listing them reads them all.
 MOST_INTEGRATIONS: Final = 10_000
 
@@ -76,27 +79,56 @@ return 1
 _HEALTHS: Final = """
 local found = {}
 for i = 2, #ARGV do
-  found[#found + 1] = {redis.call('HGETALL', ARGV[1] .. 'health:' .. ARGV[i]),
-    redis.call('ZCARD', ARGV[1] .. 'queue:' .. ARGV[i])
-      + redis.call('ZCARD', ARGV[1] .. 'replays:' .. ARGV[i])}
+  local waiting, first = 0, ''
+  for _, name in ipairs({'queue:', 'replays:'}) do
+    local queue = ARGV[1] .. name .. ARGV[i]
+    waiting = waiting + redis.call('ZCARD', queue)
+    local its = redis.call('ZRANGE', queue, 0, 0, 'WITHSCORES')[2]
+    if its and (first == '' or tonumber(its) < tonumber(first)) then first = its end
+  end
+  found[#found + 1] = {redis.call('HGETALL', ARGV[1] .. 'health:' .. ARGV[i]), waiting, first}
 end
 return found
 """
+# Records that are too long were written by others, and are left out of replies: a reply that is too
+# long ends the connection, which others use. KEYS: the hash; ARGV: field, the most bytes
+_RECORD: Final = """
+local found = redis.call('HGET', KEYS[1], ARGV[1])
+if found and #found > tonumber(ARGV[2]) then return '' end
+return found
+"""
+# KEYS: the hash; ARGV: the most bytes of a record, the most records
+_RECORDS: Final = """
+local found = redis.call('HGETALL', KEYS[1])
+local short = {}
+for i = 1, math.min(#found, 2 * ARGV[2]), 2 do
+  if #found[i] + #found[i + 1] <= tonumber(ARGV[1]) then
+    short[#short + 1], short[#short + 2] = found[i], found[i + 1]
+  end
+end
+return short
+"""
+# KEYS: the name; ARGV: the value that it has to have
+_END: Final = """
+if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
+return 1
+"""
 _STATUS: Final = Script("status.lua")
+_HASTEN: Final = Script("hasten.lua")
+#: Deliveries that one call makes due, which takes the server a few milliseconds.
+_HASTENED: Final = 500
+#: A replay takes some seconds. One whose process was killed is over after so long.
+_REPLAY_S: Final = 60
 
 
 class Resources:
     """Integrations and watches. Every method raises StoreDown.
 
-    execute: sends one command, as `Redis.execute_command` does
+    execute: sends one command
     """
 
     def __init__(self, execute: Execute) -> None:
-        self._send = execute
-
-    async def _execute(self, *command: Any) -> Any:
-        async with translated():
-            return await self._send(*command)
+        self._execute = execute
 
     async def has_mark(self, mark: str) -> bool:
         """Is this the mark of the webhook key? The first one that asks decides."""
@@ -121,7 +153,7 @@ class Resources:
 
     async def integration(self, integration: str) -> Integration | None:
         """Raises CorruptRecord."""
-        found = await self._execute("HGET", INTEGRATIONS, integration)
+        found = await self._record(INTEGRATIONS, integration)
         return None if found is None else read_integration(integration, found)
 
     async def integrations(self) -> list[Integration]:
@@ -184,7 +216,7 @@ class Resources:
 
     async def watch(self, integration: str, watch: str) -> Watch | None:
         """Raises CorruptRecord."""
-        found = await self._execute("HGET", _watches(integration), watch)
+        found = await self._record(_watches(integration), watch)
         return None if found is None else read_watch(watch, found)
 
     async def integration_of(self, watch: str) -> str | None:
@@ -194,7 +226,8 @@ class Resources:
 
     async def watches(self, integration: str) -> list[Watch]:
         """All that can be read, the oldest first."""
-        found = _pairs(await self._execute("HGETALL", _watches(integration)))
+        arguments = (_watches(integration), MOST_BYTES, MOST_WATCHES)
+        found = _pairs(await self._execute("EVAL", _RECORDS, 1, *arguments))
         return sorted(_readable(found, read_watch), key=lambda each: (each.created_us, each.id))
 
     async def replace_watch(self, old: Watch, new: Watch) -> bool:
@@ -202,21 +235,56 @@ class Resources:
         name = _watches(old.integration)
         return await self._replace(name, old.id, write_watch(old), write_watch(new))
 
-    async def remove_watch(self, watch: Watch) -> None:
-        """What waits for it is cancelled by the next claims."""
-        await self._set_status(watch, "remove")
+    async def remove_watch(self, watch: Watch) -> bool:
+        """What waits for it is cancelled by the next claims. False: it was removed before."""
+        is_removed = await self._set_status(watch, "remove")
         await self._execute("HDEL", WATCHES, watch.id)
+        return is_removed
 
-    async def pause(self, watch: Watch) -> None:
-        """What arrives waits."""
-        await self._set_status(watch, "pause")
+    async def pause(self, watch: Watch) -> bool:
+        """What arrives waits. False: it was removed."""
+        return await self._set_status(watch, "pause")
 
-    async def resume(self, watch: Watch) -> None:
-        """Deliver what waits: it begins anew, also after it was disabled."""
-        await self._set_status(watch, "resume")
+    async def resume(self, watch: Watch) -> bool:
+        """Deliver what waits, now: it begins anew, also after it was disabled.
 
-    async def _set_status(self, watch: Watch, what: str) -> None:
-        await _STATUS.run(self._send, (_watches(watch.integration),), (watch.id, what))
+        False: it was removed.
+        """
+        is_there = await self._set_status(watch, "resume")
+        await self._hasten(watch)
+        return is_there
+
+    async def forget_failures(self, watch: Watch) -> bool:
+        """Deliver what waits now, unless it is paused: its URL is another one.
+
+        False: it was removed.
+        """
+        is_there = await self._set_status(watch, "forget")
+        await self._hasten(watch)
+        return is_there
+
+    async def _hasten(self, watch: Watch) -> None:
+        names = (f"{tag_of(shard_of(watch.integration))}leases",)
+        for queue in ("queue", "replays"):
+            until_us, number = 0, _HASTENED
+            while number == _HASTENED:
+                arguments = (watch.id, queue, until_us, _HASTENED)
+                found = await _HASTEN.run(self._execute, names, arguments)
+                until_us, number = int(found[0]), int(found[1])
+
+    async def _set_status(self, watch: Watch, what: str) -> bool:
+        names = (_watches(watch.integration),)
+        return bool(await _STATUS.run(self._execute, names, (watch.id, what)))
+
+    async def begin_replay(self, account: str) -> str | None:
+        """The token of a replay of this account. None: another one is in progress."""
+        token = secrets.token_hex(8)
+        begun = await self._execute("SET", REPLAYING + account, token, "NX", "EX", _REPLAY_S)
+        return token if begun else None
+
+    async def end_replay(self, account: str, token: str) -> None:
+        """That replay is over."""
+        await self._execute("EVAL", _END, 1, REPLAYING + account, token)
 
     async def health(self, watch: Watch) -> Health:
         (found,) = await self.healths([watch])
@@ -229,9 +297,13 @@ class Resources:
         tag = tag_of(shard_of(watches[0].integration))
         names = (each.id for each in watches)
         found = await self._execute("EVAL", _HEALTHS, 1, f"{tag}leases", tag, *names)
-        return [_health(_pairs(fields), waiting) for fields, waiting in found]
+        return [_health(_pairs(fields), waiting, first) for fields, waiting, first in found]
 
     # ----------------------------------------------------------------------------------------------
+
+    async def _record(self, name: str, field: str) -> bytes | None:
+        found: bytes | None = await self._execute("EVAL", _RECORD, 1, name, field, MOST_BYTES)
+        return found
 
     async def _add(self, name: str, field: str, value: bytes, most: int) -> bool:
         return bool(await self._execute("EVAL", _ADD, 1, name, field, value, most))
@@ -244,7 +316,7 @@ def _watches(integration: str) -> str:
     return f"{tag_of(shard_of(integration))}watches:{integration}"
 
 
-def _health(found: dict[str, bytes], waiting: int) -> Health:
+def _health(found: dict[str, bytes], waiting: int, first: bytes) -> Health:
     status = found.get("status", b"").decode("ascii", "replace")
     failures = _number(found.get("failures"))
     state: State = "failing" if failures else "active"
@@ -256,8 +328,10 @@ def _health(found: dict[str, bytes], waiting: int) -> Health:
         in_flight=_number(found.get("held")),
         waiting=waiting,
         failures=failures,
-        last_success_us=_number(found.get("since")) if found.get("proven") == b"1" else 0,
-        probe_us=_number(found.get("open")),
+        last_success_us=_number(found.get("since" if found.get("proven") == b"1" else "succeeded")),
+        next_us=max(_number(first), _number(found.get("open"))) if waiting and not status else 0,
+        disabled_us=_number(found.get("disabled")),
+        failed_us=_number(found.get("failed")),
     )
 
 

@@ -9,8 +9,7 @@ from typing import Any
 
 from redis.exceptions import NoScriptError
 
-from gateway.stores.redis.errors import translated
-
+#: Sends one command. Raises StoreDown, and NoScriptError.
 Execute = Callable[..., Awaitable[Any]]
 
 
@@ -30,8 +29,7 @@ class Script:
     async def run(self, execute: Execute, names: tuple[str, ...], arguments: Iterable[Any]) -> Any:
         """What it returns. names: at least one, all of one shard; raises StoreDown"""
         given = (len(names), *names, *arguments)
-        async with translated():
-            try:
-                return await execute("EVALSHA", self.sha, *given)
-            except NoScriptError:
-                return await execute("EVAL", self.text, *given)
+        try:
+            return await execute("EVALSHA", self.sha, *given)
+        except NoScriptError:
+            return await execute("EVAL", self.text, *given)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,7 +51,10 @@ async def test_an_integration(call: Caller) -> None:
     assert len(secret) >= 40
     assert (await call("GET", path)).json == its
     assert (await call("GET", "/integrations")).json == {"items": [its], "next": None}
-    assert (await call("PATCH", path, {"name": "Ours"})).json == {**its, "name": "Ours"}
+    assert (await call("PATCH", path, {"name": "Ours"}, If_Match="*")).json == {
+        **its,
+        "name": "Ours",
+    }
     for _ in range(2):
         assert (await call("POST", f"{path}/pause")).json["paused"] is True
     assert (await call("POST", f"{path}/resume")).json["paused"] is False
@@ -107,11 +111,14 @@ async def test_watches(call: Caller) -> None:
     path = f"{base}/{watch['id']}"
     assert answer.headers["Location"] == f"/admin/v1{path}"
     assert watch.pop("secret") == secret_of(MASTER, watch["id"], 1)
+    inside = (await call("POST", base, {**WATCH, "url": "https://[::1]/"}, 422)).json
+    assert [fault["path"] for fault in inside["faults"]] == ["url"]
     assert (await call("GET", path)).json == watch
     assert (await call("GET", base)).json == {"items": [watch], "next": None}
     assert (watch["status"], watch["reason"], watch["waiting"]) == ("active", None, 0)
+    assert (watch["disabled_since"], watch["failing_since"]) == (None, None)
     changed = {"events": ["build.finished"], "form": "body-only"}
-    assert (await call("PATCH", path, changed)).json == {**watch, **changed}
+    assert (await call("PATCH", path, changed, If_Match="*")).json == {**watch, **changed}
     rotated = (await call("POST", f"{path}/rotate-secret")).json
     assert rotated["secret"] == secret_of(MASTER, watch["id"], 2)
     assert (await call("POST", f"{path}/pause")).json["status"] == "paused"
@@ -122,6 +129,55 @@ async def test_watches(call: Caller) -> None:
     assert (await actions(call))[1:] == [
         f"watch.{name}" for name in ("create", "edit", "rotate", "pause", "resume", "remove")
     ]
+
+
+async def test_versions_of_an_integration(call: Caller) -> None:
+    """A change of what was read before another change is refused; its secrets count as well."""
+    created = await call("POST", "/integrations", INTEGRATION, 201)
+    path = f"/integrations/{created.json['id']}"
+    tag = created.headers["ETag"]
+    assert (await call("GET", path)).headers["ETag"] == tag
+    await call("PATCH", path, {"name": "x"}, 428)
+    renamed = await call("PATCH", path, {"name": "x"}, If_Match=tag)
+    assert renamed.headers["ETag"] != tag
+    for method, where, body in (
+        ("PATCH", path, {"name": "y"}),
+        ("POST", f"{path}/pause", None),
+        ("POST", f"{path}/resume", None),
+        ("POST", f"{path}/rotate-address", None),
+        ("PUT", f"{path}/secret", {}),
+        ("DELETE", path, None),
+    ):
+        await call(method, where, body, 412, If_Match=tag)
+    for method, where in (("PUT", "secret"), ("POST", "rotate-address"), ("POST", "pause")):
+        tag = (await call("GET", path)).headers["ETag"]
+        body = {} if method == "PUT" else None
+        assert (await call(method, f"{path}/{where}", body, If_Match=tag)).headers["ETag"] != tag
+    tag = (await call("GET", path)).headers["ETag"]
+    await call("DELETE", path, status=204, If_Match=tag)
+
+
+async def test_versions_of_a_watch(call: Caller) -> None:
+    """Its record has one, which its status does not change."""
+    base = f"/integrations/{(await made(call))['id']}/watches"
+    created = await call("POST", base, WATCH, 201)
+    path, tag = f"{base}/{created.json['id']}", created.headers["ETag"]
+    await call("PATCH", path, {"form": "body-only"}, 428)
+    for turn in ("pause", "resume"):
+        assert (await call("POST", f"{path}/{turn}", If_Match=tag)).headers["ETag"] == tag
+    rotated = await call("POST", f"{path}/rotate-secret", If_Match=tag)
+    assert rotated.headers["ETag"] != tag
+    for method, where, body in (
+        ("PATCH", path, {"form": "body-only"}),
+        ("POST", f"{path}/rotate-secret", None),
+        ("POST", f"{path}/pause", None),
+        ("POST", f"{path}/resume", None),
+        ("DELETE", path, None),
+    ):
+        await call(method, where, body, 412, If_Match=tag)
+    tag = rotated.headers["ETag"]
+    changed = await call("PATCH", path, {"form": "body-only"}, If_Match=tag)
+    await call("DELETE", path, status=204, If_Match=changed.headers["ETag"])
 
 
 async def test_deleting_with_force(call: Caller) -> None:
@@ -150,6 +206,28 @@ async def test_publishing(call: Caller) -> None:
     await call("POST", path, event, 409)
 
 
+async def test_without_room(call: Caller) -> None:
+    """A 503 with the time after which there may be some, for new events and for old ones again."""
+    its = await made(call)
+    watch = await watched(call, its["id"])
+    path, event = f"/integrations/{its['id']}/events", {"type": "build.finished", "data": {}}
+    await call("POST", path, event, 202)
+    (delivery,) = (await call("GET", f"{watch}/deliveries")).json["items"]
+    queue = call.scene.webhook_stores.queue_of(its["id"])
+    (claimed,) = (await queue.claim("token", 1, 1)).deliveries
+    await queue.finish(claimed, "delivered", Attempt(1, 5, 204, ""))
+    call.scene.webhook_settings = replace(call.scene.webhook_settings, budget_bytes=1)
+    span = {"from": "2020-01-01", "to": "2100-01-01"}
+    for where, body in (
+        (f"{watch}/deliveries/{delivery['id']}/resend", None),
+        (f"{watch}/replay", span),
+        # It drops what is over, to make room.
+        (path, event),
+    ):
+        answer = await call("POST", where, body, 503)
+        assert (answer.json["code"], answer.headers["Retry-After"]) == ("EVENTS_FULL", "30")
+
+
 async def test_faults(call: Caller) -> None:
     its = await made(call)
     base = f"/integrations/{its['id']}"
@@ -159,7 +237,8 @@ async def test_faults(call: Caller) -> None:
         ("POST", f"{base}/events", {"type": "x"}, ["data", "type"]),
         ("POST", f"{base}/watches", {"url": "http://x/", "events": []}, ["url", "events"]),
     ):
-        answer = await call(method, path, body, 422)
+        headers = {"If_Match": "*"} if method == "PATCH" else {}
+        answer = await call(method, path, body, 422, **headers)
         assert [fault["path"] for fault in answer.json["faults"]] == places
 
 
@@ -194,7 +273,7 @@ async def test_events_and_deliveries(call: Caller) -> None:
         for each in claimed:
             await queue.finish(each, "delivered", Attempt(1, 1, 200, ""))
     replayed = await call("POST", f"{watch}/replay", span, 202)
-    assert replayed.json == {"deliveries": 3, "next": None}
+    assert replayed.json == {"deliveries": 3, "waiting": 0, "next": None}
     assert len((await call("GET", f"{watch}/deliveries?count=3")).json["items"]) == 3
     assert (await call("GET", f"{watch}/deliveries?state=dead")).json["items"] == []
     assert (await actions(call))[-2:] == ["watch.resend", "watch.replay"]
@@ -239,5 +318,6 @@ async def test_without_a_redis(tmp_path: Path) -> None:
                 for name, example in words.items():
                     path = path.replace(name, example)
                 body = {} if operation.body is not None else None
-                answer = await call(operation.method, path, body, 503)
+                headers = {"If_Match": "*"} if operation.method == "PATCH" else {}
+                answer = await call(operation.method, path, body, 503, **headers)
                 assert answer.json["code"] == "WEBHOOKS_OFF"

@@ -18,7 +18,7 @@ async def test_a_delivery_has_its_attempts_and_its_event(hooked: Console, olga: 
     hooks = await fill_webhooks(hooked)
     answer = await olga.get(hooks.delivery("disabled", -1))
     text = text_of(answer.text)
-    assert "Reason it was answered 410 Gone" in text
+    assert "Reason it answered 410 Gone" in text
     assert re.search(r"[-\d]+ [:\d]+ UTC 410 183 &lt;script&gt;alert", text)
     assert "&#34;number&#34;: 5" in text
     assert "Deliver again" not in text

@@ -95,3 +95,50 @@ def test_other_urls(url: str, words: str) -> None:
     found = fault_of_url(url)
     assert found is not None
     assert words in found
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("10.0.0.1", "127.0.0.1", "169.254.169.254", "192.0.2.1", "[::1]", "[fd00::1]"),
+        *("[::ffff:10.0.0.1]", "[::ffff:a00:1]", "[::127.0.0.1]", "[64:ff9b::a00:1]"),
+    ],
+)
+def test_a_host_that_is_an_address(host: str) -> None:
+    """It is judged as the dialled one is."""
+    allowed = Destinations(allowed=(ip_network("0.0.0.0/0"), ip_network("::/0")))
+    for url in (f"https://{host}", f"https://{host}:8443/a?b", f"HTTPS://{host.upper()}/"):
+        assert INTERNET.fault_of_address(url) == "an address that deliveries may not go to"
+        assert allowed.fault_of_address(url) is None
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        *("2130706433", "0x7f000001", "0X7F.1", "0177.0.0.1", "127.1", "127.0.1", "017700000001"),
+        *("10.0.0.1.", "0x7f.0.0.0x1.", "0x", "1.2.3.4.5", "256.0.0.1", "8.8.8.08", "a.0x1"),
+        *("134744072", "[:::1]", "[1:2]", "[::ffff:1.2.3]"),
+    ],
+)
+def test_an_address_in_another_writing(host: str) -> None:
+    """Programs differ in what address it is, so that it is none, whatever is allowed."""
+    allowed = Destinations(allowed=(ip_network("0.0.0.0/0"), ip_network("::/0")))
+    for its in (INTERNET, allowed):
+        found = its.fault_of_address(f"https://{host}/")
+        assert found == "an address that is not written as 192.0.2.1 or [2001:db8::1]"
+
+
+@pytest.mark.parametrize(
+    "host", ["8.8.8.8", "[2606:4700::1111]", "[::ffff:8.8.8.8]", "10.0.0.1.test", "0x7f.com", "a1"]
+)
+def test_another_host(host: str) -> None:
+    """A public address, or a name: its addresses are judged when it is dialled."""
+    assert INTERNET.fault_of_address(f"https://{host}/") is None
+
+
+@given(st.ip_addresses())
+def test_one_rule(address: object) -> None:
+    """A URL is refused exactly where its address is."""
+    host = str(address) if ":" not in str(address) else f"[{address}]"
+    is_refused = INTERNET.fault_of_address(f"https://{host}/") is not None
+    assert is_refused != INTERNET.admit(ip_address(str(address)))

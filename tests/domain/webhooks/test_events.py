@@ -8,7 +8,15 @@ from dataclasses import replace
 
 import pytest
 
-from gateway.domain.webhooks.events import Integration, NotJson, captured, published
+from gateway.domain.webhooks.events import (
+    MOST_EVENT,
+    Integration,
+    NotJson,
+    TooLarge,
+    captured,
+    noticed,
+    published,
+)
 from gateway.domain.webhooks.signatures import Unverified, sign
 
 NOW_US = 1_800_000_000_123_456
@@ -17,11 +25,13 @@ INTEGRATION = Integration("int_1", "acme", "generic", "Acme's cloud", created_us
 PAYLOAD = {"id": "d-1", "type": "host.created", "created": "2026-01-02T03:04:05Z", "data": {"a": 1}}
 
 
-def capture(payload: object = PAYLOAD, integration: Integration = INTEGRATION):
+def capture(
+    payload: object = PAYLOAD, integration: Integration = INTEGRATION, most: int = MOST_EVENT
+):
     body = payload if isinstance(payload, bytes) else json.dumps(payload).encode()
     signed = sign(body, [SECRET], event_id="x", now_s=NOW_US // 1_000_000)
     headers = {name: value for name, value in signed.items() if name != "webhook-id"}
-    return captured(integration, body, lambda name: headers.get(name, ""), [SECRET], NOW_US)
+    return captured(integration, body, lambda name: headers.get(name, ""), [SECRET], NOW_US, most)
 
 
 def test_the_record() -> None:
@@ -78,6 +88,7 @@ def test_it_is_verified_before_it_is_parsed() -> None:
         b"NaN,",
         b'{"type":"a.b","data":{"x":1e999}}',
         b'{"type":"a.b","data":{"x":NaN}}',
+        b'{"type":"a.b","data":{},"created":1' + b"0" * 5_000 + b"}",
     ],
 )
 def test_what_is_no_json(body: bytes) -> None:
@@ -110,6 +121,29 @@ def test_any_text_is_written(text: str) -> None:
     event = capture({**PAYLOAD, "id": text, "data": {"text": text}})
     assert json.loads(event.body)["data"]["text"] == text
     assert event.body.isascii()
+
+
+@pytest.mark.parametrize("value", [b"1e15,", "é".encode(), b"x", b"[],"])
+def test_the_largest(value: bytes) -> None:
+    """No event is larger than its bound, however much it grows when it is written."""
+    written = b"[" + value * 5_000 + b"0]" if b"," in value else b'"' + value * 5_000 + b'"'
+    body = b'{"id":"1","type":"a.b","data":{"x":' + written + b"}}"
+    size = len(capture(body).body)
+    assert size > len(body)
+    assert len(capture(body, most=size).body) == size
+    with pytest.raises(TooLarge, match=f"has {size} bytes, and may have {size - 1}"):
+        capture(body, most=size - 1)
+
+
+def test_none_is_larger() -> None:
+    """Whoever makes it."""
+    data = {"x": "y" * MOST_EVENT}
+    with pytest.raises(TooLarge):
+        capture({**PAYLOAD, "data": data})
+    with pytest.raises(TooLarge):
+        published(INTEGRATION, "ticket.created", data, "1", NOW_US)
+    with pytest.raises(TooLarge):
+        noticed(INTEGRATION, "limit.near", data, "1", NOW_US)
 
 
 def test_published() -> None:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gateway.domain.webhooks.payload import at, moment, number, text
+from gateway.domain.webhooks.payload import MOST_ITEMS, at, items, moment, number, text
 
 
 @pytest.mark.parametrize(
@@ -31,6 +31,8 @@ from gateway.domain.webhooks.payload import at, moment, number, text
         (True, ""),
         (1e300, ""),
         (float("nan"), ""),
+        (10**400, ""),
+        (-(10**400), ""),
     ],
 )
 def test_dates(value: Any, expected: str) -> None:
@@ -53,6 +55,14 @@ def test_anything(payload: Any, path: str) -> None:
     assert isinstance(number(payload, path), int)
     assert isinstance(moment(at(payload, path)), str)
     assert isinstance(moment(payload), str)
+
+
+def test_lists() -> None:
+    """The first elements; nothing of what is no list."""
+    payload = {"a": {"b": list(range(MOST_ITEMS * 2))}, "t": "text"}
+    assert items(payload, "a.b") == list(range(MOST_ITEMS))
+    assert items(payload, "a.b", 2) == [0, 1]
+    assert items(payload, "t") == items(payload, "a") == items([1], "a") == []
 
 
 def test_values() -> None:

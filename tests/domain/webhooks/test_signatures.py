@@ -114,13 +114,28 @@ def test_malformed_signatures(bad: str) -> None:
             verify(BODY, headers, [SECRET], now_s=NOW, forms=["standard"])
 
 
+@pytest.mark.parametrize(
+    ("form", "name", "written"),
+    [
+        ("timed", "x-service-signature", "v1= and 64 hex digits"),
+        ("standard", "webhook-signature", "v1, and 44 characters of base64"),
+        ("body-only", "x-service-signature", "64 hex digits"),
+    ],
+)
+def test_what_a_signature_should_be(form: Form, name: str, written: str) -> None:
+    """The error says how it is written; not what was sent."""
+    with pytest.raises(Unverified) as failed:
+        verify(BODY, {**signed(), name: "wrong"}, [SECRET], now_s=NOW, forms=[form])
+    assert str(failed.value) == f"the signature is malformed: expected {written}"
+
+
 def test_no_signature() -> None:
     """The error names the headers that are expected; no secret is in it."""
     with pytest.raises(Unverified) as failed:
         verify(BODY, {}, [SECRET], now_s=NOW, forms=FORMS)
     assert str(failed.value) == (
-        "no signature: expected x-service-timestamp and x-service-signature, webhook-id, "
-        "webhook-timestamp and webhook-signature, x-service-signature"
+        "no signature: expected x-service-timestamp and x-service-signature, or webhook-id, "
+        "webhook-timestamp and webhook-signature, or x-service-signature"
     )
     # Without its timestamp it is the older form, which has to be asked for.
     headers = signed()

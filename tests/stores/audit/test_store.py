@@ -14,7 +14,7 @@ from gateway.domain.audit import MOST_NUMBER, MOVED, NOTHING_BEFORE, UNREADABLE,
 from gateway.domain.ports import StoreDown, WrongType
 from gateway.stores.audit.memory import MemoryAuditStore
 from gateway.stores.audit.store import AuditAppender, RedisAuditStore
-from gateway.stores.names import AUDIT, AUDIT_HEAD
+from gateway.stores.names import AUDIT, audit_head_name
 from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clients import redis_client
 from gateway.stores.redis.connection import StoreConnection
@@ -180,7 +180,7 @@ async def test_every_release_appends_and_drops(binary):
 
 
 def wind_back(client):
-    client.set(AUDIT_HEAD, f"1 {'0' * 64}")
+    client.set(audit_head_name(AUDIT), f"1 {'0' * 64}")
 
 
 def put_in(client):
@@ -194,8 +194,8 @@ def put_in_with_other_fields(client):
 @pytest.mark.parametrize(
     ("tamper", "after"),
     [
-        (lambda client: client.delete(AUDIT_HEAD), 3),
-        (lambda client: client.set(AUDIT_HEAD, "rubbish"), 3),
+        (lambda client: client.delete(audit_head_name(AUDIT)), 3),
+        (lambda client: client.set(audit_head_name(AUDIT), "rubbish"), 3),
         (wind_back, 3),
         (put_in, 4),
         (put_in_with_other_fields, 4),
@@ -301,13 +301,13 @@ async def test_a_forged_head(redis_store, redis_server, head):
     """A forged head costs no entry, and can be read without an error."""
     await redis_store.append(event(0))
     with redis_server.client() as client:
-        client.set(AUDIT_HEAD, head)
+        client.set(audit_head_name(AUDIT), head)
         await redis_store.head()
         entry = await redis_store.append(EVENT)
         assert await redis_store.entries(count=1) == [entry]
         assert await redis_store.head() == (entry.number, entry.hash)
-        client.delete(AUDIT_HEAD)
-        client.zadd(AUDIT_HEAD, {"a": 1})
+        client.delete(audit_head_name(AUDIT))
+        client.zadd(audit_head_name(AUDIT), {"a": 1})
         assert await redis_store.head() == (0, NOTHING_BEFORE)
         assert (await redis_store.append(EVENT)).number == entry.number + 1
 
@@ -380,7 +380,7 @@ async def test_the_deepest_event_can_be_read(redis_store):
 async def test_an_unfit_head(redis_store, redis_server):
     """An invalid head is treated as a missing one."""
     with redis_server.client() as client:
-        client.set(AUDIT_HEAD, b"\xff")
+        client.set(audit_head_name(AUDIT), b"\xff")
     assert await redis_store.head() == (0, NOTHING_BEFORE)
     assert (await redis_store.append(EVENT)).number == 1
 

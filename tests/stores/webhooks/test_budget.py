@@ -10,7 +10,8 @@ import pytest
 
 from gateway import tasks
 from gateway.domain.ports import StoreDown
-from gateway.stores.webhooks.budget import FULL, Budget
+from gateway.stores.webhooks.budget import FULL, MOST_SHARE, Budget
+from gateway.stores.webhooks.link import executing
 from gateway.stores.webhooks.queue import SHARDS, BudgetSpent, DeliveryQueue, shard_of, tag_of
 from tests.kit.eventually import eventually
 
@@ -22,21 +23,25 @@ BODY = b"x" * 600  # with its record, 2,000 bytes
 class Courier:
     """The budget of one courier, and its queues."""
 
-    def __init__(self, client: Any, total: int, keep_s: float = 3_600.0) -> None:
+    def __init__(
+        self, client: Any, total: int, keep_s: float = 3_600.0, *, has_shares: bool = False
+    ) -> None:
         self.client = client
         self.total = total
         self.keep_s = keep_s
         self.budget = Budget(lambda: self.total, lambda: self.keep_s)
         self.queues = [
             DeliveryQueue(
-                *(client.execute_command, shard, partial(self.budget.of, shard)),
+                *(executing(client), shard, partial(self.budget.of, shard)),
                 keep_s=lambda: self.keep_s,
+                share=partial(self.budget.share_of, shard) if has_shares else None,
             )
             for shard in range(SHARDS)
         ]
 
-    async def accept(self, shard: int, event: str) -> int:
-        return await self.queues[shard].accept(INTEGRATIONS[shard], event, "a.b", BODY)
+    async def accept(self, shard: int, event: str, account: str = "") -> int:
+        its = INTEGRATIONS[shard]
+        return await self.queues[shard].accept(its, event, "a.b", BODY, account)
 
     async def look(self) -> None:
         await self.budget.look(self.queues)
@@ -44,6 +49,29 @@ class Courier:
     async def events(self) -> set[str]:
         found = [await queue.events(INTEGRATIONS[shard]) for shard, queue in enumerate(self.queues)]
         return {event.id for some in found for event in some}
+
+
+async def test_an_account_has_a_share_of_all_shards(store_client: Any) -> None:
+    """However many integrations it has; others have their own."""
+    courier = Courier(store_client, 40_000, has_shares=True)
+    for shard in (1, 2, 3):
+        name = f"{tag_of(shard)}watches:{INTEGRATIONS[shard]}"
+        await store_client.hset(name, "w", '{"events": ["a.*"]}')
+    share = int(MOST_SHARE * 40_000)
+    # Each is counted with its body and its record.
+    taken = len(BODY) + 1_400
+    for shard in (1, 2):
+        for number in range(2):
+            await courier.accept(shard, f"e{number}", "acme")
+    await courier.look()
+    assert courier.budget.share_of(1, "acme") == share - 2 * taken
+    assert courier.budget.share_of(3, "acme") == share - 4 * taken
+    assert courier.budget.share_of(3, "other") == share
+    assert courier.budget.stats.bytes < 40_000 - 4 * taken, "there is room, but not for it"
+    assert await courier.accept(3, "fits", "acme") == 1
+    with pytest.raises(BudgetSpent):
+        await courier.accept(3, "does not fit", "acme")
+    assert await courier.accept(3, "theirs", "other") == 1
 
 
 async def test_a_shard_has_what_the_others_do_not_use(store_client: Any) -> None:

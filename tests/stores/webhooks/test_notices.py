@@ -16,6 +16,7 @@ from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clients import redis_client
 from gateway.stores.warnings import store as module
 from gateway.stores.warnings.store import WarningScript
+from gateway.stores.webhooks.link import executing
 from gateway.stores.webhooks.notices import NoticeStore
 from gateway.stores.webhooks.queue import DeliveryQueue, tag_of
 from gateway.stores.webhooks.resources import Resources
@@ -35,9 +36,9 @@ def warning(count: int = 0, account: str = "acme") -> LimitWarning:
 class Site:
     def __init__(self, client: Any) -> None:
         self.client = client
-        self.resources = Resources(client.execute_command)
+        self.resources = Resources(executing(client))
         self.script = WarningScript(client.execute_command)
-        self.store = NoticeStore(client.execute_command)
+        self.store = NoticeStore(executing(client))
 
     async def keys(self) -> list[str]:
         """The key ids of the notices that wait, the oldest first."""
@@ -112,6 +113,9 @@ async def test_too_many_integrations(site: Site, monkeypatch: pytest.MonkeyPatch
 async def test_a_watch_that_is_disabled(site: Site) -> None:
     """It leaves one notice, however often it is said, and another one after it was resumed."""
     queue = DeliveryQueue(site.client.execute_command, 3, lambda: 1_000_000)
+    await queue.disable("w", "int_1", "it was removed before")
+    assert await site.store.disabled(3, 0, 10) == []
+    await site.client.hset(f"{tag_of(3)}watches:int_1", "w", "{}")
     for why in ("it answered 410 Gone", "again"):
         await queue.disable("w", "int_1", why)
     ((read, disabled),) = await site.store.disabled(3, 0, 10)
@@ -156,6 +160,7 @@ async def test_every_release(binary: Any) -> None:
         await site.resources.add_integration(OURS)
         await site.script.warn(warning())
         assert await site.keys() == ["0"]
+        await client.hset(f"{tag_of(3)}watches:int_1", "w", "{}")
         await DeliveryQueue(client.execute_command, 3, lambda: 1_000_000).disable(
             "w", "int_1", "so"
         )

@@ -12,14 +12,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from gateway.domain.ports import StoreDown
+from gateway.domain.ports import ResentTooOften, StoreDown
+from gateway.domain.webhooks.schedule import EXPIRY_S, FAILURES
 from gateway.domain.webhooks.watches import Watch
 from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clients import redis_client
-from gateway.stores.webhooks.link import open_link
+from gateway.stores.webhooks.link import executing, open_link
 from gateway.stores.webhooks.queue import (
     CAP,
-    FAILURES,
+    LOOKED_AT,
     VISIT,
     Attempt,
     BudgetSpent,
@@ -57,7 +58,7 @@ class Shard:
             *(client.execute_command, SHARD),
             *(lambda: self.budget, lambda: self.cap, lambda: self.keep_s),
         )
-        self.resources = Resources(client.execute_command)
+        self.resources = Resources(executing(client))
         self.claims = 0
 
     async def watch(self, name: str, *events: str, integration: str = "int") -> None:
@@ -196,6 +197,30 @@ async def test_a_failed_attempt(shard: Shard) -> None:
     assert await shard.client.zrange(f"{TAG}finished", 0, -1) == [b"evt"]
 
 
+async def test_a_share_of_a_watch(shard: Shard) -> None:
+    """Of the most that may be in flight, at least one; it has its turn when one of its own ends."""
+    await shard.watch("w")
+    for number in range(8):
+        await shard.accept(f"e{number}")
+
+    async def take(share: float) -> list[Claimed]:
+        shard.claims += 1
+        claim = await shard.queue.claim(f"claim-{shard.claims}", 100, 100, share)
+        return list(claim.deliveries)
+
+    first = await take(0.3)
+    assert len(first) == 2
+    assert await take(0.3) == []
+    assert await shard.deliver(first[0])
+    (third,) = await take(0.3)
+    assert await shard.deliver(first[1])
+    assert await take(0.0) == []
+    assert await shard.deliver(third)
+    assert len(await take(0.0)) == 1
+    await shard.accept("e8")
+    assert len(await take(1.0)) == 5
+
+
 async def test_one_watch_does_not_take_all_slots(shard: Shard) -> None:
     """Each visit takes a few, in turn; at most CAP are in flight."""
     for watch in ("busy", "quiet"):
@@ -311,7 +336,7 @@ async def test_a_watch_that_is_disabled(shard: Shard) -> None:
     cancelled = f"e{CAP + 1}:w:0"
     assert await shard.state(cancelled) == "cancelled"
     told = await shard.client.hget(f"{TAG}delivery:{cancelled}", "reason")
-    assert told == b"the watch was disabled: answered 410"
+    assert told == b"disabled"
     for delivery in taken:
         await shard.deliver(delivery)
     assert {each.id.split(":")[1] for each in await shard.take()} == {"other"}
@@ -438,11 +463,49 @@ async def test_deliveries_by_state(shard: Shard) -> None:
     for number in range(1_100):
         await shard.accept(f"e{number}")
     (leased,) = await shard.take()
-    assert [each.id for each in await shard.queue.deliveries("w", states=["dead"])] == [first.id]
-    both = await shard.queue.deliveries("w", states=["dead", "leased"])
-    assert [each.id for each in both] == [leased.id, first.id]
+    assert await _in_pages(shard, "dead") == [[], [], [first.id]]
+    assert await _in_pages(shard, "dead", "leased") == [[], [], [leased.id, first.id]]
     assert len(await shard.queue.deliveries("w", 7, states=["queued"])) == 7
-    assert len(await shard.queue.deliveries("w", 2_000)) == 1_101
+    assert [len(page) for page in await _in_pages(shard)] == [LOOKED_AT, LOOKED_AT, 101]
+
+
+async def _in_pages(shard: Shard, *states: str) -> list[list[str]]:
+    pages, before_us = [], 0
+    while not pages or before_us:
+        page = await shard.queue.deliveries("w", 2_000, before_us, states)
+        pages.append([each.id for each in page])
+        before_us = page.next_us
+    return pages
+
+
+async def test_a_page_looks_at_few(shard: Shard) -> None:
+    """However many deliveries there are, and whatever states are asked for."""
+    await shard.watch("w")
+    for number in range(2 * LOOKED_AT):
+        await shard.client.zadd(f"{TAG}recent:w", {f"e{number}:w:0": number + 1})
+        await shard.client.hset(f"{TAG}delivery:e{number}:w:0", "state", "queued")
+    await shard.queue.deliveries("w", states=["dead"])
+    await shard.client.config_resetstat()
+    page = await shard.queue.deliveries("w", states=["dead"])
+    assert (page, page.next_us) == ([], LOOKED_AT + 1)
+    commands = await shard.client.info("commandstats")
+    assert sum(each["calls"] for each in commands.values()) < LOOKED_AT + 20
+
+
+async def test_entries_of_one_moment_are_on_one_page(shard: Shard) -> None:
+    """The next page is before it; where all are of one moment, a page has as many as it may."""
+    scores = {"a": 9, "b": 8, "c": 8, "d": 7}
+    await shard.client.zadd(f"{TAG}recent:w", {f"{name}:w:0": at for name, at in scores.items()})
+    for name in scores:
+        await shard.client.hset(f"{TAG}delivery:{name}:w:0", "state", "queued")
+    first = await shard.queue.deliveries("w", 2)
+    assert ([each.event for each in first], first.next_us) == (["a"], 9)
+    second = await shard.queue.deliveries("w", 2, first.next_us)
+    assert ([each.event for each in second], second.next_us) == (["c", "b"], 8)
+    last = await shard.queue.deliveries("w", 2, second.next_us)
+    assert ([each.event for each in last], last.next_us) == (["d"], 0)
+    (one,) = await shard.queue.deliveries("w", 1, 9)
+    assert one.event == "c"
 
 
 async def test_a_replay(shard: Shard) -> None:
@@ -454,8 +517,9 @@ async def test_a_replay(shard: Shard) -> None:
     await shard.accept("live")
     kept = {each.id: each.at_us for each in await shard.queue.events("int")}
     replayed = await shard.queue.replay("int", "w", kept["in"], LATER_US, 10)
-    assert replayed == Replayed(2, True, 0)
-    assert await shard.queue.replay("int", "w", kept["in"], LATER_US, 10) == Replayed(0, True, 0)
+    assert replayed == Replayed(2, True, 0, waiting=1)
+    again = await shard.queue.replay("int", "w", kept["in"], LATER_US, 10)
+    assert again == Replayed(0, True, 0, waiting=3)
     replayed = await shard.queue.replay("int", "w", 0, kept["in"], 10)
     assert replayed == Replayed(1, True, 0)
     taken = [each.id for each in await shard.take()]
@@ -475,8 +539,8 @@ async def test_a_replay_of_many(shard: Shard) -> None:
     assert (first.count, first.complete) == (1_100, False)
     rest = await shard.queue.replay("int", "w", first.next_us, LATER_US, 1_100)
     assert rest == Replayed(100, True, 0)
-    listed = await shard.queue.deliveries("w", 2_000)
-    assert [each.event for each in listed] == [f"e{number}" for number in reversed(range(1_200))]
+    listed = [each.split(":")[0] for page in await _in_pages(shard) for each in page]
+    assert listed == [f"e{number}" for number in reversed(range(1_200))]
     assert (await shard.queue.stats()).waiting == 1_200
 
 
@@ -556,6 +620,95 @@ async def test_stats(shard: Shard) -> None:
     assert (await shard.queue.stats()).oldest_due_s > 60, "no courier has taken what was lost"
 
 
+async def test_an_event_that_was_sent_too_often(shard: Shard) -> None:
+    """It is not sent once more: each step looks at all deliveries of an event."""
+    await shard.watch("w")
+    await shard.accept("evt")
+    (first,) = await shard.take()
+    await shard.deliver(first)
+    await shard.client.hset(f"{TAG}event:evt", "resent", 199)
+    assert await shard.queue.resend("evt", "w") == "evt:w:200"
+    (last,) = await shard.take()
+    await shard.deliver(last)
+    with pytest.raises(ResentTooOften):
+        await shard.queue.resend("evt", "w")
+    assert await shard.queue.replay("int", "w", 0, 4_000_000_000_000_000, 9) == Replayed(0, True, 0)
+
+
+async def test_nothing_stays_of_a_watch(shard: Shard) -> None:
+    """What is in flight when it is removed may fail: it leaves no breaker, and no health."""
+    await shard.watch("w")
+    for number in range(FAILURES + 1):
+        await shard.accept(f"e{number}")
+    taken = await shard.take()
+    await shard.resources.remove_watch(watch_of("w"))
+    for delivery in taken:
+        await shard.fail(delivery)
+    assert await shard.take() == []
+    assert (await shard.queue.stats()).breakers == 0
+    assert not await shard.client.exists(f"{TAG}health:w")
+
+
+async def test_a_reply_that_cannot_be_read(shard: Shard) -> None:
+    """It is an error of the store, which those that ask expect: a courier goes on after it."""
+
+    async def execute(*_: object) -> object:
+        return [b"of another version"]
+
+    queue = DeliveryQueue(execute, SHARD, lambda: 1_000)
+    for asked in (queue.claim("token", 1, 1), queue.stats(), queue.trim(0), queue.events("int")):
+        with pytest.raises(StoreDown, match="unexpected reply"):
+            await asked
+    await shard.watch("w")
+    await shard.accept("evt")
+    await shard.client.hset(f"{TAG}delivery:evt:w:0", "log", "[1, 2, 3, 4, 5]")
+    with pytest.raises(StoreDown, match="unexpected reply"):
+        await shard.queue.delivery("evt:w:0")
+
+
+async def test_nothing_to_wait_for(shard: Shard) -> None:
+    """What a claim does not ask for is not due for it: it would be made again for nothing."""
+    await shard.watch("unproven")
+    await shard.accept("evt")
+    assert await shard.claim(others=0) == Claim((), None, 0)
+    assert len((await shard.claim(others=1)).deliveries) == 1
+
+
+async def test_what_could_be_sent(shard: Shard) -> None:
+    """Of each watch as many as may begin: not what is later, or held back by its receiver."""
+
+    async def due() -> int:
+        return (await shard.queue.stats()).due
+
+    for watch in ("w", "v", "p"):
+        await shard.watch(watch)
+    assert await due() == 0
+    for number in range(CAP + 3):
+        await shard.accept(f"e{number}")
+    await shard.resources.pause(watch_of("p"))
+    assert await due() == 2 * CAP
+    taken = await shard.take(3)
+    assert (await due(), len(taken)) == (2 * CAP - 3, 3)
+    waits = taken[0]
+    await shard.fail(waits, wait_s=60.0)
+    assert await due() == 2 * CAP - 2, "its slot is free, and it is not due itself"
+    watch = waits.id.split(":")[1]
+    await shard.client.zremrangebyrank(f"{TAG}queue:{watch}", 0, -3)
+    assert await due() == CAP + 1, "of one with few, those"
+
+
+async def test_what_could_be_sent_of_many_watches(shard: Shard) -> None:
+    """Only some are looked at; each of the others counts."""
+    names = [f"w{number}" for number in range(50)]
+    for name in names:
+        await shard.watch(name)
+    await shard.accept("one")
+    await shard.accept("two")
+    for number in range(30):
+        await shard.client.zadd(f"{TAG}heads", {f"other{number}": await _now_us(shard.client)})
+    assert (await shard.queue.stats()).due == 2 * 50 + 30
+
+
 async def test_a_failure_after_a_watch_was_disabled(shard: Shard) -> None:
     """It is not tried again: nothing would end it."""
     await shard.watch("w")
@@ -587,26 +740,87 @@ async def test_the_budget(store_client: Any) -> None:
     assert await store_client.exists(f"{TAG}event:e2") == 1
 
 
-async def test_an_integration_has_a_share(store_client: Any) -> None:
+async def test_an_account_has_a_share(store_client: Any) -> None:
     """Beyond it, its events have no room while their deliveries wait; those of others do."""
     queue = DeliveryQueue(
-        store_client.execute_command, SHARD, lambda: 1_000_000, share=lambda: 10_000
+        store_client.execute_command, SHARD, lambda: 1_000_000, share=lambda account: 10_000
     )
     watch = json.dumps({"id": "w", "events": ["a.*"]})
-    for integration in ("one", "two"):
+    for integration in ("one", "another", "two"):
         await store_client.hset(f"{TAG}watches:{integration}", f"w-{integration}", watch)
-    assert await queue.accept("one", "e1", "a.b", b"x" * 8_000) == 1
-    with pytest.raises(BudgetSpent):
-        await queue.accept("one", "e2", "a.b", b"x" * 8_000)
-    assert await queue.accept("one", "e3", "other.type", b"x" * 8_000) == 0, "nothing waits for it"
-    assert await queue.accept("two", "e4", "a.b", b"x" * 8_000) == 1
+    body = b"x" * 8_000
+    assert await queue.accept("one", "e1", "a.b", body, "acme") == 1
+    assert (await queue.stats()).accounts == {"acme": 9_400}
+    for integration in ("one", "another"):
+        with pytest.raises(BudgetSpent):
+            await queue.accept(integration, "e2", "a.b", body, "acme")
+    assert await queue.accept("one", "e3", "other.type", body, "acme") == 0, "nothing waits for it"
+    assert await queue.accept("two", "e4", "a.b", body, "other") == 1
     claim = await queue.claim("token", 10, 10)
     attempt = Attempt(1, 1, 200, "")
     for each in claim.deliveries:
         await queue.finish(each, "delivered", attempt)
-    assert await store_client.exists(f"{TAG}pending") == 0
-    assert await queue.accept("one", "e2", "a.b", b"x" * 8_000) == 1
+    assert (await queue.stats()).accounts == {}
+    assert await queue.accept("another", "e2", "a.b", body, "acme") == 1
     assert await queue.resend("e1", "w-one") is not None, "it has room by the budget alone"
+
+
+async def test_events_of_an_older_gateway(shard: Shard) -> None:
+    """They are of no account; they end as others do, and nothing stays counted."""
+    await shard.watch("w")
+    await shard.accept("evt")
+    await shard.client.hdel(f"{TAG}event:evt", "account")
+    await shard.client.delete(f"{TAG}accounts")
+    await shard.client.hset(f"{TAG}pending", "int", 1_412)
+    await shard.deliver((await shard.take())[0])
+    assert await shard.queue.resend("evt", "w") == "evt:w:1"
+    assert (await shard.queue.stats()).accounts == {}
+
+
+async def test_what_a_paused_watch_holds_expires(shard: Shard) -> None:
+    """As what is tried does: then it is a dead letter, and can be sent again."""
+    await shard.watch("w")
+    await shard.watch("other")
+    await shard.resources.pause(watch_of("w"))
+    for number in range(150):
+        await shard.accept(f"e{number}")
+    await shard.prove("other")
+    while taken := await shard.take():
+        for each in taken:
+            await shard.deliver(each)
+    assert (await shard.queue.stats()).waiting == 150
+    old = await _now_us(shard.client) - EXPIRY_S * SECOND
+    for number in range(149):
+        await shard.client.zadd(f"{TAG}queue:w", {f"e{number}:w:0": old})
+    # Its next event lets it be looked at.
+    await shard.accept("last")
+    while (await shard.queue.stats()).dead < 149:
+        before = (await shard.queue.stats()).dead
+        assert {each.id for each in await shard.take()} <= {"last:other:0"}
+        assert 0 < (await shard.queue.stats()).dead - before <= 100, "some in each call"
+    assert await shard.take() == []
+    assert (await shard.queue.stats()).waiting == 2
+    delivery = await shard.queue.delivery("e0:w:0")
+    assert delivery is not None
+    assert (delivery.state, delivery.reason) == ("dead", "expired")
+    assert await shard.queue.resend("e0", "w") == "e0:w:1"
+    await shard.resources.resume(watch_of("w"))
+    taken = await shard.take()
+    assert {each.id for each in taken} == {"e149:w:0", "last:w:0", "e0:w:1"}
+
+
+async def test_an_event_is_not_sent_again_for_ever(shard: Shard) -> None:
+    """What looks at all its deliveries has to be quick."""
+    await shard.watch("w")
+    await shard.accept("evt")
+    await shard.client.hset(f"{TAG}event:evt", "resent", 199)
+    assert await shard.queue.resend("evt", "w") == "evt:w:200"
+    with pytest.raises(ResentTooOften):
+        await shard.queue.resend("evt", "w")
+    while taken := await shard.take():
+        for each in taken:
+            await shard.deliver(each)
+    assert await shard.queue.replay("int", "w", 0, LATER_US, 9) == Replayed(0, True, 0)
 
 
 async def test_old_events_are_dropped(shard: Shard) -> None:
@@ -756,7 +970,9 @@ async def _is_consistent(shard: Shard) -> None:
         assert turns.count(None) == (2 if head is None else 1)
         if "open" in health and health.get("status") != "disabled":
             breakers.add(watch)
-        if queued and "status" not in health and _has_room(shard, health):
+        if queued and health.get("status") == "paused":
+            heads[watch] = min(queued.values()) + EXPIRY_S * SECOND
+        elif queued and "status" not in health and _has_room(shard, health):
             heads[watch] = max(min(queued.values()), float(health.get("open", 0)))
         assert head == heads.get(watch)
     assert not leased & waiting
@@ -849,3 +1065,48 @@ async def test_a_claim_is_never_too_long_to_be_read(
                 assert await queue.finish(each, "delivered", attempt())
                 delivered.add(each.id)
         assert len(await queue.events("int")) == (4 if size == MIB else 1)
+
+
+async def test_what_is_too_long_to_be_read(redis_server: RedisServer, shard: Shard) -> None:
+    """It is given up, and returned by nothing: the connection of couriers is for all events."""
+    await shard.watch("w")
+    shard.budget = 1024 * MIB
+    await shard.accept("long", body=b"x" * (17 * MIB))
+    await shard.accept("after")
+    await shard.client.hset(f"{TAG}delivery:other:w:0", "state", "queued")
+    await shard.client.hset(f"{TAG}delivery:other:w:0", "log", b"x" * (17 * MIB))
+    await shard.client.zadd(f"{TAG}recent:w", {"other:w:0": 1})
+    async with open_link(parse_url(redis_server.url)) as execute:
+        queue = DeliveryQueue(execute, SHARD, lambda: shard.budget)
+
+        async def is_connected() -> bool:
+            with suppress(StoreDown):
+                return bool(await execute("PING"))
+            return False
+
+        await eventually(is_connected, "the link is connected")
+        (after,) = (await queue.claim("token", 256, 64)).deliveries
+        assert after.id == "after:w:0"
+        (dead,) = await queue.dead("int")
+        assert (dead.id, dead.state) == ("long:w:0", "dead")
+        assert dead.reason == f"the event is too long: {17 * MIB} bytes"
+        assert [(each.id, each.body) for each in await queue.events("int")] == [
+            ("after", BODY),
+            ("long", b""),
+        ]
+        long = await queue.event("long")
+        assert long is not None
+        assert (long.body, long.left) == (b"", 0)
+        listed = await queue.deliveries("w")
+        assert [each.id for each in listed] == ["after:w:0", "long:w:0", "other:w:0"]
+        other = await queue.delivery("other:w:0")
+        assert other is not None
+        assert other.attempts == ()
+        assert await queue.finish(after, "delivered", attempt())
+        assert (await queue.stats()).waiting == 0
+        await shard.client.hset(
+            f"{TAG}watches:int", "w", json.dumps({"events": ["a.*"], "x": "x" * 17 * MIB})
+        )
+        await queue.accept("int", "last", "a.b", BODY)
+        (last,) = (await queue.claim("token", 256, 64)).deliveries
+        assert (last.id, last.watch) == ("last:w:0", b"")

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import pytest
 
+from gateway.domain.ports import CorruptRecord
 from gateway.domain.webhooks.events import Integration
 from gateway.domain.webhooks.watches import MOST_WATCHES, Watch
+from gateway.stores.redis.address import parse_url
 from gateway.stores.webhooks import resources as module
-from gateway.stores.webhooks.queue import DeliveryQueue, shard_of, tag_of
+from gateway.stores.webhooks.link import executing, open_link
+from gateway.stores.webhooks.queue import Attempt, DeliveryQueue, shard_of, tag_of
 from gateway.stores.webhooks.resources import ACCOUNTS, CAPTURES, INTEGRATIONS, WATCHES, Resources
 
 CAPTURE = "0123456789abcdef" * 2
@@ -21,7 +25,7 @@ TAG = tag_of(shard_of("int_1"))
 
 @pytest.fixture
 def resources(store_client: Any) -> Resources:
-    return Resources(store_client.execute_command)
+    return Resources(executing(store_client))
 
 
 async def test_integrations(resources: Resources) -> None:
@@ -130,6 +134,69 @@ async def test_a_watch_that_is_removed(resources: Resources, store_client: Any) 
     assert await store_client.hget(f"{TAG}delivery:evt:w1:0", "state") == b"cancelled"
 
 
+async def test_nothing_is_left_of_a_watch(resources: Resources, store_client: Any) -> None:
+    """Its health goes with it, whatever is said of it later by those who do not know yet."""
+    queue = DeliveryQueue(store_client.execute_command, shard_of("int_1"), lambda: 1_000_000)
+    await resources.add_watch(WATCH)
+    for event in ("delivered", "failed", "given-up", "lost"):
+        await queue.accept("int_1", event, "a.b", b"{}")
+    claimed = (await queue.claim("token", 9, 9)).deliveries
+    by_event = {each.id.split(":")[0]: each for each in claimed}
+    assert len(by_event) == 4
+    assert await resources.remove_watch(WATCH)
+    told = Attempt(1, 5, 500, "no")
+    await queue.finish(by_event["delivered"], "delivered", told)
+    await queue.finish(by_event["failed"], "waiting", told, wait_s=9.0)
+    await queue.finish(by_event["given-up"], "dead", told, reason="gone")
+    await store_client.zadd(f"{TAG}leases", {by_event["lost"].id: 1})
+    assert (await queue.claim("later", 9, 9)).deliveries == ()
+    await queue.disable("w1", "int_1", "it answered 410 Gone")
+    assert not await resources.pause(WATCH)
+    assert not await resources.resume(WATCH)
+    assert not await resources.remove_watch(WATCH)
+    found = [await queue.delivery(each.id) for each in by_event.values()]
+    states = {each.event: (each.state, each.reason) for each in found if each}
+    deleted = ("cancelled", "the watch was deleted")
+    assert states.pop("delivered") == ("delivered", "")
+    assert states == {"failed": deleted, "given-up": deleted, "lost": deleted}
+    assert (await queue.stats()).finished == 4
+    names = {name.decode().removeprefix(TAG) async for name in store_client.scan_iter(f"{TAG}*")}
+    assert {name for name in names if name.endswith("w1")} == {"recent:w1"}
+    await queue.trim(0)
+    assert not [name async for name in store_client.scan_iter(f"{TAG}*:w1")]
+
+
+async def test_since_when(resources: Resources, store_client: Any) -> None:
+    """The first failure of those in a row, and the disabling, until it succeeds or is resumed."""
+    queue = DeliveryQueue(store_client.execute_command, shard_of("int_1"), lambda: 1_000_000)
+    await resources.add_watch(WATCH)
+
+    numbers = count()
+
+    async def attempt(status: int) -> int:
+        await queue.accept("int_1", f"e{next(numbers)}", "a.b", b"{}")
+        (claimed,) = (await queue.claim("token", 9, 9)).deliveries
+        result = "delivered" if status == 200 else "dead"
+        await queue.finish(claimed, result, Attempt(1, 5, status, ""), reason="gone")
+        return (await resources.health(WATCH)).failed_us
+
+    assert (await resources.health(WATCH)).failed_us == 0
+    first = await attempt(500)
+    assert first > 0
+    assert await attempt(500) == first
+    assert await attempt(200) == 0
+    again = await attempt(500)
+    assert again > first
+    for why in ("so", "again"):
+        await queue.disable("w1", "int_1", why)
+    found = await resources.health(WATCH)
+    assert (found.why, found.failed_us) == ("so", again)
+    assert found.disabled_us > again
+    await resources.resume(WATCH)
+    found = await resources.health(WATCH)
+    assert (found.disabled_us, found.failed_us) == (0, 0)
+
+
 async def test_pause_and_resume(resources: Resources, store_client: Any) -> None:
     """What arrives meanwhile waits, and is delivered then; a disabled one begins anew."""
     await resources.add_watch(WATCH)
@@ -139,12 +206,59 @@ async def test_pause_and_resume(resources: Resources, store_client: Any) -> None
     await queue.accept("int_1", "evt", "a.b", b"{}")
     assert (await queue.claim("one", 9, 9)).deliveries == ()
     await resources.resume(WATCH)
-    assert len((await queue.claim("two", 9, 9)).deliveries) == 1
+    (claimed,) = (await queue.claim("two", 9, 9)).deliveries
+    await queue.finish(claimed, "delivered", Attempt(1, 2, 200, ""))
+    succeeded_us = (await resources.health(WATCH)).last_success_us
+    await resources.pause(WATCH)
+    await resources.resume(WATCH)
+    assert (await resources.health(WATCH)).last_success_us == succeeded_us > 0
     await queue.disable("w1", "int_1", "so")
     await resources.resume(WATCH)
     found = await resources.health(WATCH)
     assert (found.state, found.why) == ("active", "")
     assert await queue.accept("int_1", "later", "a.b", b"{}") == 1
+
+
+@pytest.mark.parametrize("queue", ["queue", "replays"])
+@pytest.mark.parametrize("is_resumed", [True, False])
+async def test_what_waits_is_due_once_it_is_resumed(
+    resources: Resources, store_client: Any, queue: str, is_resumed: bool
+) -> None:
+    """Or has another URL. All of it, in order, behind what was due before; couriers hear of it."""
+    await resources.add_watch(WATCH)
+    name, now_us = f"{TAG}{queue}:w1", await _now_us(store_client)
+    later_us = now_us + 3_600_000_000
+    ids = [f"e{number}:w1:0" for number in range(1_200)]
+    # Some wait for the same time, as those of one answer do.
+    waiting = {each: later_us + number // 2 for number, each in enumerate(sorted(ids))}
+    await store_client.zadd(name, {"due:w1:0": now_us - 1, **waiting})
+    before = await store_client.zrange(name, 0, -1)
+    await store_client.hset(f"{TAG}health:w1", mapping={"failures": 6, "open": later_us})
+    assert (await resources.health(WATCH)).next_us == later_us
+    async with store_client.pubsub() as heard:
+        await heard.subscribe(f"{TAG}due")
+        await heard.get_message(timeout=10)
+        await (resources.resume if is_resumed else resources.forget_failures)(WATCH)
+        message = await heard.get_message(ignore_subscribe_messages=True, timeout=10)
+    assert message is not None
+    after = await store_client.zrange(name, 0, -1, withscores=True)
+    assert [each for each, _ in after] == before
+    assert after[-1][1] <= await _now_us(store_client) + len(ids)
+    found = await resources.health(WATCH)
+    assert (found.state, found.waiting, found.next_us) == ("active", 1_201, now_us - 1)
+
+
+async def test_another_url_resumes_nothing(resources: Resources, store_client: Any) -> None:
+    """A paused watch stays paused."""
+    await resources.add_watch(WATCH)
+    await resources.pause(WATCH)
+    await resources.forget_failures(WATCH)
+    assert (await resources.health(WATCH)).state == "paused"
+
+
+async def _now_us(client: Any) -> int:
+    seconds, micros = await client.time()
+    return int(seconds) * 1_000_000 + int(micros)
 
 
 async def test_health(resources: Resources, store_client: Any) -> None:
@@ -158,7 +272,13 @@ async def test_health(resources: Resources, store_client: Any) -> None:
     await store_client.zadd(f"{TAG}queue:w1", {"a:w1:0": 1})
     found = await resources.health(WATCH)
     assert (found.state, found.failures, found.in_flight, found.waiting) == ("failing", 6, 2, 1)
-    assert (found.last_success_us, found.probe_us) == (5, 7)
+    assert (found.last_success_us, found.next_us) == (5, 7)
+    await store_client.zadd(f"{TAG}queue:w1", {"a:w1:0": 90})
+    assert (await resources.health(WATCH)).next_us == 90, "the delivery is due after the probe"
+    await store_client.zadd(f"{TAG}replays:w1", {"b:w1:0": 80})
+    assert (await resources.health(WATCH)).next_us == 80
+    await store_client.hset(name, "status", "paused")
+    assert (await resources.health(WATCH)).next_us == 0
     await store_client.hset(name, mapping={"status": "disabled", "why": "it answered 410 Gone"})
     found = await resources.health(WATCH)
     assert (found.state, found.why) == ("disabled", "it answered 410 Gone")
@@ -174,3 +294,25 @@ async def test_records_of_others(resources: Resources, store_client: Any) -> Non
     assert await resources.integrations() == [INTEGRATION]
     assert await resources.watches("int_1") == [WATCH]
     assert await resources.captures_to("e" * 32) is None
+
+
+async def test_records_that_are_too_long(resources: Resources, store_client: Any) -> None:
+    """They are left out of replies, which would end the connection; the others are read."""
+    await resources.add_integration(INTEGRATION)
+    await resources.add_watch(WATCH)
+    long = b"x" * (17 * 1024 * 1024)
+    await store_client.hset(f"{TAG}watches:int_1", "long", long)
+    await store_client.hset(INTEGRATIONS, "long", long)
+    async with open_link(parse_url(_url(store_client))) as execute:
+        linked = Resources(execute)
+        assert await linked.watches("int_1") == [WATCH]
+        for read in (linked.watch("int_1", "long"), linked.integration("long")):
+            with pytest.raises(CorruptRecord):
+                await read
+        assert await linked.watch("int_1", "w1") == WATCH
+        assert await linked.watch("int_1", "none") is None
+
+
+def _url(client: Any) -> str:
+    its = client.connection_pool.connection_kwargs
+    return f"redis://{its['host']}:{its['port']}"

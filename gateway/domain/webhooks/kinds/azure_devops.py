@@ -39,7 +39,12 @@ def _verify(_body: bytes, header: Header, secrets: Sequence[str], _now_s: float)
     sent = header("authorization")
     if not sent:
         raise Unverified("no signature: expected Authorization: Basic")
-    check_any(basic_secret(sent), secrets)
+    try:
+        check_any(basic_secret(sent), secrets)
+    except Unverified as error:
+        raise Unverified(
+            "Authorization does not fit the secret: expected its USER:PASSWORD"
+        ) from error
 
 
 def _delivery_id(_header: Header, payload: Any) -> str:
@@ -98,8 +103,8 @@ def _work_item(action: str, payload: Any) -> Captured:
     state = _text(fields, "System.State").lower()
     status = "open" if state in _OPEN else "closed" if state in _CLOSED else "in_progress"
     if action == "updated" and status == "closed" and "System.State" in changed:
-        before = at(its, "fields")["System.State"]
-        action = "updated" if text(before, "oldValue").lower() in _CLOSED else "closed"
+        before = text(changed["System.State"], "oldValue")
+        action = "updated" if before.lower() in _CLOSED else "closed"
     # The id of an update is its number among those of the item.
     its_id = text(its, "revision.id", "workItemId", "id")
     data = ticket(
@@ -109,28 +114,29 @@ def _work_item(action: str, payload: Any) -> Captured:
         description=_text(fields, "System.Description"),
         status=status,
         priority=_text(fields, "Microsoft.VSTS.Common.Priority"),
-        reporter=_person(fields.get("System.CreatedBy")),
-        assignee=_person(fields.get("System.AssignedTo")),
+        reporter=_person(_value(fields, "System.CreatedBy")),
+        assignee=_person(_value(fields, "System.AssignedTo")),
         url=text(its, "_links.html.href", "revision._links.html.href", "revision.url", "url"),
-        created=fields.get("System.CreatedDate"),
-        updated=fields.get("System.ChangedDate"),
+        created=_value(fields, "System.CreatedDate"),
+        updated=_value(fields, "System.ChangedDate"),
     )
     return Captured(f"ticket.{action}", moment(at(payload, "createdDate")), data)
 
 
 def _fields(its: Any, path: str) -> dict[str, Any]:
-    """By their names, which have dots. One that changed has its new value."""
+    """By their names, which have dots."""
     found = at(its, path)
-    if not isinstance(found, dict):
-        return {}
-    return {
-        name: value.get("newValue") if isinstance(value, dict) and "newValue" in value else value
-        for name, value in found.items()
-    }
+    return found if isinstance(found, dict) else {}
+
+
+def _value(fields: dict[str, Any], name: str) -> Any:
+    """Of one that changed, its new value."""
+    value = fields.get(name)
+    return value["newValue"] if isinstance(value, dict) and "newValue" in value else value
 
 
 def _text(fields: dict[str, Any], name: str) -> str:
-    return text({"it": fields.get(name)}, "it")
+    return text({"it": _value(fields, name)}, "it")
 
 
 def _person(its: Any) -> Person:

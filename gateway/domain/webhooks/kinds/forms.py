@@ -89,7 +89,9 @@ class Package(TypedDict):
     digest: Annotated[str, "`sha256:…`"]
     repository: Annotated[str, "the repository or project that it belongs to"]
     url: Annotated[str, "its page, or what to pull"]
-    versions: Annotated[list[Version], "all that the webhook names; the first is the one above"]
+    versions: Annotated[
+        list[Version], "those that the webhook names, up to 1,000; the first is the one above"
+    ]
 
 
 #: By what the types of their events begin with.

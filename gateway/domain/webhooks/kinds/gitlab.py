@@ -14,7 +14,7 @@ from gateway.domain.webhooks.kinds.kind import (
     by_token,
     header_id,
 )
-from gateway.domain.webhooks.payload import at, moment, number, text
+from gateway.domain.webhooks.payload import at, items, moment, number, text
 from gateway.domain.webhooks.signatures import STANDARD_HEADERS, verify
 
 _ACTIONS: Final = {
@@ -76,7 +76,7 @@ def _issue(action: str, its: Any, payload: Any) -> Captured:
     if action == "updated" and text(its, "state") == "closed" and has_moved:
         action = "closed"
     severity = text(its, "severity")
-    assignees = _list(payload, "assignees")
+    assignees = items(payload, "assignees")
     data = ticket(
         its_id=text(its, "id"),
         key=f"{_path(its, payload)}#{text(its, 'iid')}",
@@ -106,7 +106,7 @@ def _author(its: Any, payload: Any) -> Person:
     if text(its, "action") == "open" and not text(actor, "id"):
         # Older versions send no id. Who opens it is the author.
         return Person(id=author_id, username=text(actor, "username"), email="")
-    people = [actor, *_list(payload, "assignees"), *_list(payload, "reviewers")]
+    people = [actor, *items(payload, "assignees"), *items(payload, "reviewers")]
     of_author = (each for each in people if author_id and author_id == text(each, "id"))
     return _person(next(of_author, {"id": author_id}))
 
@@ -118,11 +118,6 @@ def _assignee(its: Any, assignees: list[Any]) -> Person:
     first = _person(assignees[0])
     only = text(its, "assignee_id") if len(assignees) == 1 else ""
     return Person(id=first["id"] or only, username=first["username"], email=first["email"])
-
-
-def _list(payload: Any, key: str) -> list[Any]:
-    found = at(payload, key)
-    return found if isinstance(found, list) else []
 
 
 def _person(its: Any) -> Person:

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from gateway.domain.webhooks.kinds.forms import package, version_of
 from gateway.domain.webhooks.kinds.kind import UNKNOWN, Captured, Header, Kind, by_token
-from gateway.domain.webhooks.payload import at, moment, text
+from gateway.domain.webhooks.payload import at, items, moment, text
 
 #: By the type: as a CloudEvent, in Harbor's own form, and in that of its first version.
 _ACTIONS: Final = {
@@ -29,13 +29,12 @@ def _normalize(_header: Header, payload: Any) -> Captured:
     if action is None:
         return UNKNOWN
     event = at(payload, "event_data") or at(payload, "data")
-    resources = at(event, "resources")
     repository = at(event, "repository")
     name = text(repository, "repo_full_name", "name")
     # One for each tag of what was deleted.
     versions = [
         version_of(text(its, "tag"), text(its, "digest"), text(its, "resource_url"))
-        for its in (resources if isinstance(resources, list) and resources else [{}])
+        for its in items(event, "resources") or [{}]
     ]
     data = package(
         its_id=versions[0]["digest"] or f"{name}:{versions[0]['version']}",

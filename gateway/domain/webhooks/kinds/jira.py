@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from gateway.domain.webhooks.kinds.forms import Person, ticket
 from gateway.domain.webhooks.kinds.kind import UNKNOWN, Captured, Header, Kind, by_mac, header_id
-from gateway.domain.webhooks.payload import at, moment, text
+from gateway.domain.webhooks.payload import at, items, moment, text
 
 _ACTIONS: Final = {
     "jira:issue_created": "created",
@@ -22,8 +23,9 @@ _BY_NAME: Final = {
 }
 #: Nodes of a document whose content is one line.
 _LINES: Final = frozenset(("paragraph", "heading", "codeBlock", "taskItem", "decisionItem"))
-#: No document is deeper.
+#: No document is deeper. Jira keeps 32,767 characters of its JSON, which have fewer nodes.
 _MOST_DEPTH: Final = 64
+_MOST_NODES: Final = 2_000
 
 
 def _normalize(_header: Header, payload: Any) -> Captured:
@@ -54,17 +56,24 @@ def _normalize(_header: Header, payload: Any) -> Captured:
     )
 
 
-def _description(its: Any, depth: int = 0) -> str:
+def _description(its: Any) -> str:
     """A text, or the texts of a document in Atlassian's format, with a line for each block."""
+    if isinstance(its, str):
+        return text({"it": its}, "it")
+    return _of_node(its, 0, iter(range(_MOST_NODES)))
+
+
+def _of_node(its: Any, depth: int, left: Iterator[int]) -> str:
+    """left: one for each further node that is read"""
     if isinstance(its, str):
         return text({"it": its}, "it")
     if text(its, "type") == "hardBreak":
         return "\n"
-    content = at(its, "content")
-    if not isinstance(content, list) or depth > _MOST_DEPTH:
+    if not isinstance(at(its, "content"), list) or depth > _MOST_DEPTH:
         return text(its, "text", "attrs.text", "attrs.shortName", "attrs.url")
     blocks = text(its, "type") not in _LINES
-    parts = [_description(each, depth + 1) for each in content]
+    content = zip(items(its, "content", _MOST_NODES), left, strict=False)
+    parts = [_of_node(each, depth + 1, left) for each, _ in content]
     return "\n".join(filter(None, parts)) if blocks else "".join(parts)
 
 
@@ -75,8 +84,7 @@ def _url(its: Any) -> str:
 
 
 def _has_changed(payload: Any, field: str) -> bool:
-    items = at(payload, "changelog.items")
-    return isinstance(items, list) and any(text(item, "field") == field for item in items)
+    return any(text(each, "field") == field for each in items(payload, "changelog.items"))
 
 
 def _person(its: Any) -> Person:

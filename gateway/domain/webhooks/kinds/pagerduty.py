@@ -9,7 +9,7 @@ from typing import Any, Final
 from gateway.domain.webhooks.kinds.forms import incident
 from gateway.domain.webhooks.kinds.kind import UNKNOWN, Captured, Header, Kind, payload_id
 from gateway.domain.webhooks.payload import at, moment, number, text
-from gateway.domain.webhooks.signatures import MOST_SIGNATURES, Unverified, in_bytes
+from gateway.domain.webhooks.signatures import Unverified, in_hex
 
 _SIGNATURE: Final = "x-pagerduty-signature"
 _ACTIONS: Final = {
@@ -26,9 +26,11 @@ def _verify(body: bytes, header: Header, secrets: Sequence[str], _now_s: float) 
     sent = header(_SIGNATURE)
     if not sent:
         raise Unverified(f"no signature: expected {_SIGNATURE}")
-    found = [part.strip().removeprefix("v1=") for part in sent.split(",")[:MOST_SIGNATURES]]
-    macs = [hmac.digest(secret.encode(), body, "sha256").hex() for secret in secrets]
-    fits = [hmac.compare_digest(in_bytes(one), mac.encode()) for one in found for mac in macs]
+    found = in_hex(sent)
+    if not found:
+        raise Unverified("the signature is malformed: expected v1=HEX, with 64 digits")
+    macs = [hmac.digest(secret.encode(), body, "sha256") for secret in secrets]
+    fits = [hmac.compare_digest(one, mac) for one in found for mac in macs]
     if not any(fits):
         raise Unverified("the signature does not fit the body and the secret")
 

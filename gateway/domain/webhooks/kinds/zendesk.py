@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hmac
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Any, Final
@@ -21,6 +22,7 @@ from gateway.domain.webhooks.signatures import TOLERANCE_S, Unverified, in_bytes
 
 _SIGNATURE: Final = "x-zendesk-webhook-signature"
 _TIMESTAMP: Final = "x-zendesk-webhook-signature-timestamp"
+_is_base64: Final = re.compile(r"[A-Za-z0-9+/]{43}=").fullmatch
 _PREFIX: Final = "zen:event-type:ticket."
 _ACTIONS: Final = {
     "created": "created",
@@ -38,10 +40,8 @@ def _verify(body: bytes, header: Header, secrets: Sequence[str], now_s: float) -
     sent, timestamp = header(_SIGNATURE), header(_TIMESTAMP)
     if not sent or not timestamp:
         raise Unverified(f"no signature: expected {_SIGNATURE} and {_TIMESTAMP}")
-    signed = in_bytes(timestamp) + body
-    check_any(
-        sent, [in_base64(hmac.digest(secret.encode(), signed, "sha256")) for secret in secrets]
-    )
+    if not _is_base64(sent):
+        raise Unverified("the signature is malformed: expected 32 bytes in base64")
     # A text such as 2021-03-25T05:09:27Z.
     read = moment(timestamp)
     if not read:
@@ -49,6 +49,10 @@ def _verify(body: bytes, header: Header, secrets: Sequence[str], now_s: float) -
     age_s = now_s - datetime.fromisoformat(read).timestamp()
     if abs(age_s) > TOLERANCE_S:
         raise Unverified(f"the timestamp is {abs(age_s):.0f} s from now")
+    signed = in_bytes(timestamp) + body
+    check_any(
+        sent, [in_base64(hmac.digest(secret.encode(), signed, "sha256")) for secret in secrets]
+    )
 
 
 def _delivery_id(header: Header, payload: Any) -> str:

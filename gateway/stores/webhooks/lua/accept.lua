@@ -2,8 +2,8 @@
 --
 -- KEYS: watches of its integration, the event
 -- ARGV: integration, event, type, body, the budget in bytes, the cap of a watch, the seconds for
---       which an id is remembered, those for which what is over is kept, the most bytes of the
---       integration's events of which any delivery waits
+--       which an id is remembered, those for which what is over is kept, the account, the most bytes
+--       of the account's events in this shard of which any delivery waits
 -- Returns {'new', deliveries}, {'same', 0} for an id that was accepted before, or {'full', 0}.
 
 local integration, event, kind, body = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
@@ -19,11 +19,14 @@ local forgotten = now - tonumber(ARGV[7]) * 1000000
 if (tonumber(redis.call('ZSCORE', seen, event)) or 0) > forgotten
   or redis.call('EXISTS', KEYS[2]) == 1 then return {'same', 0} end
 
-local watches = {}
+local watches, health = {}, {}
 local found = redis.call('HGETALL', KEYS[1])
 for i = 1, #found, 2 do
-  local patterns = patterns_of(found[i], found[i + 1])
-  if patterns and takes(patterns, kind) then watches[#watches + 1] = found[i] end
+  local watch, patterns = found[i], patterns_in(found[i + 1])
+  if patterns and takes(patterns, kind) then
+    health[watch] = health_of(watch)
+    if health[watch].status ~= 'disabled' then watches[#watches + 1] = watch end
+  end
 end
 
 local size = #body + OVERHEAD + EACH * #watches
@@ -40,27 +43,28 @@ if bytes + size > budget then
   end
 end
 if bytes + size > budget then return {'full', 0} end
-local weight = #body + OVERHEAD
-local waiting = tonumber(redis.call('HGET', shard .. 'pending', integration)) or 0
-if #watches > 0 and waiting + weight > tonumber(ARGV[9]) then return {'full', 0} end
+local account, weight = ARGV[9], #body + OVERHEAD
+local waiting = tonumber(redis.call('ZSCORE', shard .. 'accounts', account)) or 0
+if #watches > 0 and waiting + weight > tonumber(ARGV[10]) then return {'full', 0} end
 redis.call('INCRBY', shard .. 'bytes', size)
 
 local at = text(now)
 redis.call('ZADD', seen, at, event)
 redis.call('ZREMRANGEBYSCORE', seen, '-inf', text(forgotten))
 redis.call('ZREMRANGEBYRANK', seen, 0, -1 - MOST_SEEN)
-redis.call('HSET', KEYS[2], 'integration', integration, 'type', kind, 'body', body, 'at', at,
-  'size', size, 'weight', weight, 'left', 0)
+redis.call('HSET', KEYS[2], 'integration', integration, 'account', account, 'type', kind,
+  'body', body, 'at', at, 'size', size, 'weight', weight, 'left', #watches)
 redis.call('ZADD', shard .. 'events:' .. integration, at, event)
-if #watches == 0 then redis.call('ZADD', shard .. 'finished', at, event) end
-add_left(event, #watches)
+if #watches == 0 then redis.call('ZADD', shard .. 'finished', at, event)
+else redis.call('ZINCRBY', shard .. 'accounts', weight, account) end
 for _, watch in ipairs(watches) do
   local id = event .. ':' .. watch .. ':0'
   redis.call('HSET', shard .. 'delivery:' .. id, 'state', 'queued', 'attempts', 0, 'at', at)
   redis.call('SADD', shard .. 'deliveries:' .. event, id)
   redis.call('ZADD', shard .. 'recent:' .. watch, at, id)
   enqueue(id, watch, now, false)
-  set_turn(watch, cap)
+  local earlier = redis.call('ZSCORE', shard .. 'heads', watch)
+  set_turn(watch, cap, health[watch], math.min(now, tonumber(earlier) or now))
 end
 if #watches > 0 then redis.call('PUBLISH', shard .. 'due', #watches) end
 return {'new', #watches}

@@ -3,7 +3,7 @@
 -- KEYS: any name in the shard
 -- ARGV: a token of this claim, how many at most, how many of them from watches that are not good, the
 --       length of a lease in us, the most of a watch in flight, the most of a watch in one visit
--- Returns the us until something is due, or -1; the leases that were lost; and for each delivery its
+-- Returns the us until something that was asked for is due, or -1; the leases that were lost; and for each delivery its
 -- id, its watch as JSON, the integration, the body, the attempts so far, when it was accepted, whether
 -- its watch is good (1), and how often its watch's breaker was opened since its last success.
 
@@ -11,6 +11,8 @@ local token, most, others = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local lease, cap, visit = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
 local leases = shard .. 'leases'
 local claimed, lost, bytes, full = {}, 0, 0, false
+-- The most deliveries of paused watches that one call gives up.
+local expirable = 100
 
 -- What a courier has not finished in time waits again, at once.
 for _, id in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', text(now),
@@ -21,14 +23,16 @@ for _, id in ipairs(redis.call('ZRANGEBYSCORE', leases, '-inf', text(now),
     lost = lost + 1
     redis.call('HDEL', shard .. 'delivery:' .. id, 'token')
     redis.call('HSET', shard .. 'delivery:' .. id, 'state', 'queued')
-    redis.call('HINCRBY', shard .. 'health:' .. watch, 'held', -1)
+    if redis.call('EXISTS', shard .. 'health:' .. watch) == 1 then
+      redis.call('HINCRBY', shard .. 'health:' .. watch, 'held', -1)
+    end
     enqueue(id, watch, now, redis.call('HGET', shard .. 'delivery:' .. id, 'replay'))
     set_turn(watch, cap)
   end
 end
 
 local function cancel(id, event)
-  set_state(id, 'cancelled', 'the watch was deleted')
+  set_state(id, 'cancelled', DELETED)
   settle(event)
 end
 
@@ -38,13 +42,19 @@ local function take_from(queue, watch, number, health)
     local event = of_delivery(id)
     local its = redis.call('HMGET', shard .. 'event:' .. event, 'integration', 'body')
     -- One event alone may be longer than that.
-    full = full or (#claimed > 0 and bytes + #(its[2] or '') > MOST_REPLY)
+    its[2] = its[2] or ''
+    full = full or (#claimed > 0 and #its[2] <= MOST_BODY and bytes + #its[2] > MOST_REPLY)
     if full then break end
     removed = removed + redis.call('ZREM', queue, id)
     local made = redis.call('HMGET', shard .. 'delivery:' .. id, 'attempts', 'at')
     if its[1] and made[1] then
       local record = redis.call('HGET', shard .. 'watches:' .. its[1], watch)
-      if record then
+      if record and #record > MOST_RECORD then record = '' end
+      if record and #its[2] > MOST_BODY then
+        set_state(id, 'dead', 'the event is too long: ' .. #its[2] .. ' bytes')
+        give_up(id, its[1])
+        settle(event)
+      elseif record then
         redis.call('HSET', shard .. 'delivery:' .. id, 'state', 'leased', 'token', token)
         redis.call('ZADD', leases, text(now + lease), id)
         redis.call('HINCRBY', shard .. 'health:' .. watch, 'held', 1)
@@ -58,6 +68,26 @@ local function take_from(queue, watch, number, health)
   end
   count('waiting', -removed)
   return taken
+end
+
+-- Gives up what a paused watch has held for too long.
+local function expire(watch)
+  for _, name in ipairs({'queue:', 'replays:'}) do
+    local queue = shard .. name .. watch
+    for _, id in ipairs(redis.call('ZRANGEBYSCORE', queue, '-inf', text(now - EXPIRY),
+        'LIMIT', 0, expirable)) do
+      local event = of_delivery(id)
+      redis.call('ZREM', queue, id)
+      count('waiting', -1)
+      expirable = expirable - 1
+      local integration = redis.call('HGET', shard .. 'event:' .. event, 'integration')
+      if integration then
+        set_state(id, 'dead', 'expired')
+        give_up(id, integration)
+        settle(event)
+      end
+    end
+  end
 end
 
 -- Replayed deliveries are taken only where nothing live is due.
@@ -79,6 +109,7 @@ local function visit_all(turns, number)
       if left == 0 or full then break end
       redis.call('ZREM', turns, watch)
       local health = health_of(watch)
+      if health.status == 'paused' then expire(watch) end
       left = left - take(watch, math.min(left, visit, room(health, cap)), health)
       set_turn(watch, cap)
     end
@@ -90,8 +121,9 @@ end
 local taken = visit_all(shard .. 'turns:good', most)
 visit_all(shard .. 'turns:other', math.min(most - taken, others))
 
+-- Where no more of the other watches are wanted, their turn is nothing to wait for.
 local wait = -1
-for _, turns in ipairs({'turns:good', 'turns:other'}) do
+for _, turns in ipairs(others > 0 and {'turns:good', 'turns:other'} or {'turns:good'}) do
   local first = redis.call('ZRANGE', shard .. turns, 0, 0, 'WITHSCORES')
   if first[2] then
     local its = math.max(0, tonumber(first[2]) - now)

@@ -11,6 +11,19 @@ local EACH = 750
 
 -- The deliveries in one reply to a claim, and the events in a list: a longer reply ends the connection.
 local MOST_REPLY = 4 * 1024 * 1024
+-- One event alone may be longer than that, up to this: with a longer one the reply would be refused,
+-- and its connection ended. No longer one is returned.
+local MOST_BODY = 14 * 1024 * 1024
+-- Of a watch's record, and of the attempts of a delivery: what is longer was written by others.
+local MOST_RECORD, MOST_LOG = 128 * 1024, 64 * 1024
+
+-- How often an event is delivered again, to all watches: what looks at all its deliveries is quick.
+local MOST_AGAIN = 200
+-- What waits at a paused watch for so long is given up, as what is tried: `domain.webhooks.schedule`.
+local EXPIRY = 4 * 24 * 3600 * 1000000
+
+-- Why a delivery was cancelled.
+local DELETED = 'removed'
 
 local function text(number)
   return string.format('%.0f', number)
@@ -62,35 +75,45 @@ end
 
 -- When a watch is looked at next: when its first delivery is due, but never before its breaker lets
 -- a probe through. Not at all if nothing waits, or if it has no room: what finishes calls this again.
-local function set_turn(watch, cap)
+-- One that is paused: when its first delivery expires.
+--
+-- health: as it is now, if the caller knows; first: when that delivery is due, or later, if it knows
+local function set_turn(watch, cap, health, first)
   local good, other, heads = shard .. 'turns:good', shard .. 'turns:other', shard .. 'heads'
-  local health = health_of(watch)
-  local first = not health.status and first_due(watch)
-  local open = tonumber(health.open)
-  if not first or (room(health, cap) == 0 and not (open and (tonumber(health.held) or 0) == 0)) then
-    redis.call('ZREM', good, watch)
-    redis.call('ZREM', other, watch)
-    redis.call('ZREM', heads, watch)
+  health = health or health_of(watch)
+  local is_paused, open = health.status == 'paused', tonumber(health.open)
+  if is_paused then
+    first = first_due(watch)
+    first, open = first and first + EXPIRY, nil
+  else
+    first = not health.status and (first or first_due(watch))
+  end
+  if not first or (not is_paused and room(health, cap) == 0
+      and not (open and (tonumber(health.held) or 0) == 0)) then
+    -- One without a head has no turn either.
+    if redis.call('ZREM', heads, watch) == 1 then
+      redis.call('ZREM', good, watch)
+      redis.call('ZREM', other, watch)
+    end
     return
   end
   local at = math.max(first, open or 0)
-  redis.call('ZADD', heads, text(at), watch)
-  -- One that is due now goes behind all others that are.
-  if at < now then at = now end
   local into, from = good, other
   if not is_good(health) then into, from = other, good end
-  redis.call('ZREM', from, watch)
+  if redis.call('ZADD', heads, text(at), watch) == 0 then redis.call('ZREM', from, watch) end
+  -- One that is due now goes behind all others that are.
+  if at < now then at = now end
   redis.call('ZADD', into, text(at), watch)
 end
 
--- Counts the bytes of an integration's events of which any delivery waits. One of them must not take
--- the room of all: a watch may be paused, or fail for days.
+-- Counts the bytes of an account's events of which any delivery waits. One of them must not take the
+-- room of all: a watch may be paused, or fail for days.
 local function add_pending(event, sign)
-  local its = redis.call('HMGET', shard .. 'event:' .. event, 'integration', 'weight')
+  local its = redis.call('HMGET', shard .. 'event:' .. event, 'account', 'weight')
   if not its[1] then return end
-  local pending = shard .. 'pending'
-  if redis.call('HINCRBY', pending, its[1], sign * (tonumber(its[2]) or 0)) <= 0 then
-    redis.call('HDEL', pending, its[1])
+  local accounts = shard .. 'accounts'
+  if tonumber(redis.call('ZINCRBY', accounts, sign * (tonumber(its[2]) or 0), its[1])) <= 0 then
+    redis.call('ZREM', accounts, its[1])
   end
 end
 
@@ -107,6 +130,11 @@ local function settle(event)
     redis.call('ZADD', shard .. 'finished', text(now), event)
     add_pending(event, -1)
   end
+end
+
+-- A delivery is given up: it is a dead letter.
+local function give_up(id, integration)
+  count('dead', redis.call('ZADD', shard .. 'dead:' .. integration, text(now), id))
 end
 
 -- Counts bytes of an event in the budget.
@@ -142,13 +170,23 @@ local function takes(patterns, kind)
   return false
 end
 
--- The patterns of a watch that gets events; nothing: it cannot be read, or is disabled.
-local function patterns_of(watch, record)
+-- The patterns of a watch; nothing: it cannot be read.
+local function patterns_in(record)
   local read, its = pcall(cjson.decode, record)
-  if read and type(its) == 'table' and type(its.events) == 'table'
-    and redis.call('HGET', shard .. 'health:' .. watch, 'status') ~= 'disabled' then
-    return its.events
+  if read and type(its) == 'table' and type(its.events) == 'table' then return its.events end
+end
+
+-- The same of a watch that gets events; nothing also for one that is disabled.
+local function patterns_of(watch, record)
+  local patterns = patterns_in(record)
+  if patterns and redis.call('HGET', shard .. 'health:' .. watch, 'status') ~= 'disabled' then
+    return patterns
   end
+end
+
+-- Has an event been delivered again as often as it may be?
+local function has_many(event)
+  return (tonumber(redis.call('HGET', shard .. 'event:' .. event, 'resent')) or 0) >= MOST_AGAIN
 end
 
 -- Queues a delivery of an event once more. What was given up of it is no dead letter any more.
@@ -175,4 +213,52 @@ end
 local function set_state(id, state, reason)
   redis.call('HSET', shard .. 'delivery:' .. id, 'state', state, 'reason', reason,
     'ended', text(now))
+end
+
+-- An event as it is returned: id, integration, type, body ('' if it is too long), when it was accepted,
+-- deliveries that are not over. Nothing if it is not kept.
+local function event_shown(event)
+  local its = redis.call('HMGET', shard .. 'event:' .. event, 'integration', 'type', 'body', 'at',
+    'left')
+  if not its[3] then return nil end
+  if #its[3] > MOST_BODY then its[3] = '' end
+  return {event, its[1] or '', its[2] or '', its[3], its[4] or '0', its[5] or '0'}
+end
+
+-- A delivery as it is returned: id, state, reason, when it was made, when it ended, its attempts.
+-- Nothing if it is not kept.
+local function delivery_shown(id)
+  local its = redis.call('HMGET', shard .. 'delivery:' .. id, 'state', 'reason', 'at', 'ended',
+    'log')
+  if not its[1] then return nil end
+  local log = its[5] or ''
+  return {id, its[1], its[2] or '', its[3] or '0', its[4] or '0', #log <= MOST_LOG and log or ''}
+end
+
+-- A page of a list by time, the newest first: {where to go on or '0', entries}. It looks at `number`
+-- entries, has `most` at most, and is shorter where they are long; entries of one moment are on one
+-- page, if others are there as well.
+--
+-- show: an entry and its bytes; nothing: it is left out
+local function page_of(list, bound, number, most, show)
+  local looked = redis.call('ZREVRANGEBYSCORE', list, bound, '-inf', 'WITHSCORES',
+    'LIMIT', 0, number + 1)
+  local found, scores, bytes, last = {}, {}, 0, 0
+  for i = 1, math.min(#looked, 2 * number), 2 do
+    local one, its = show(looked[i])
+    -- One alone may be longer than that.
+    if one and #found > 0 and bytes + its > MOST_REPLY then break end
+    last = i
+    if one then
+      found[#found + 1], scores[#found + 1], bytes = one, looked[i + 1], bytes + its
+    end
+    if #found >= most then break end
+  end
+  if last + 2 > #looked then return {'0', found} end
+  if looked[last + 3] ~= looked[last + 1] then return {looked[last + 1], found} end
+  local before = last
+  while before > 0 and looked[before + 1] == looked[last + 1] do before = before - 2 end
+  if before < 1 then return {looked[last + 1], found} end
+  while #found > 0 and scores[#found] == looked[last + 1] do found[#found] = nil end
+  return {looked[before + 1], found}
 end

@@ -13,56 +13,68 @@ local SHORT = 100
 local token, id, result, reason = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local ms, cap = tonumber(ARGV[7]), tonumber(ARGV[10])
 local delivery = shard .. 'delivery:' .. id
-local its = redis.call('HMGET', delivery, 'token', 'replay', 'log')
+local its = redis.call('HMGET', delivery, 'token', 'replay', 'log', 'attempts')
 if its[1] ~= token then return false end
 
 local event, watch = of_delivery(id)
 local name = shard .. 'health:' .. watch
-redis.call('HDEL', delivery, 'token')
 redis.call('ZREM', shard .. 'leases', id)
-redis.call('HINCRBY', delivery, 'attempts', 1)
-redis.call('HSET', delivery, 'log', its[3] and its[3] .. '\n' .. ARGV[6] or ARGV[6])
 if #ARGV[6] > SHORT then grow(event, #ARGV[6] - SHORT) end
 
 local health = health_of(watch)
-local held = math.max(0, (tonumber(health.held) or 0) - 1)
+-- Writes how the delivery is now; no claim has it.
+local function be(state, why)
+  redis.call('HSET', delivery, 'token', '', 'attempts', (tonumber(its[4]) or 0) + 1, 'log',
+    its[3] and its[3] .. '\n' .. ARGV[6] or ARGV[6], 'state', state, 'reason', why,
+    'ended', state == 'waiting' and '' or text(now))
+  if state ~= 'waiting' then settle(event) end
+end
+
+-- A claim has written it: the watch was removed since then, and nothing may be left of it.
+if not health.held then
+  if result == 'delivered' then be('delivered', '') else be('cancelled', DELETED) end
+  return {0, 0}
+end
 local average = tonumber(health.ms)
-average = average and average + (ms - average) / 8 or ms
-redis.call('HSET', name, 'held', held, 'ms', string.format('%.1f', average))
+health.held = math.max(0, (tonumber(health.held) or 0) - 1)
+health.ms = string.format('%.1f', average and average + (ms - average) / 8 or ms)
+
 if result == 'delivered' then
+  health.proven, health.failures, health.tried, health.since = '1', 0, 0, text(now)
   -- After a breaker was open: 1, 2, 4, 8 at once.
   local ramp = tonumber(health.ramp)
-  redis.call('HSET', name, 'proven', 1, 'failures', 0, 'tried', 0,
-    'since', text(now))
-  redis.call('HDEL', name, 'open', 'openings', 'ramp')
   if health.open then redis.call('ZREM', shard .. 'breakers', watch) end
-  if ramp and ramp * 2 < cap then redis.call('HSET', name, 'ramp', ramp * 2) end
-  set_state(id, 'delivered', '')
-  settle(event)
+  if health.open or health.openings or health.failed or ramp then
+    redis.call('HDEL', name, 'open', 'openings', 'ramp', 'failed')
+    health.open, health.openings = nil, nil
+    health.ramp = ramp and ramp * 2 < cap and ramp * 2 or nil
+    if health.ramp then redis.call('HSET', name, 'ramp', health.ramp) end
+  end
+  be('delivered', '')
 else
-  local failures = redis.call('HINCRBY', name, 'failures', 1)
-  redis.call('HINCRBY', name, 'tried', 1)
-  redis.call('HSETNX', name, 'since', text(now))
+  health.failures = (tonumber(health.failures) or 0) + 1
+  health.tried = (tonumber(health.tried) or 0) + 1
+  health.since = health.since or text(now)
+  redis.call('HSETNX', name, 'failed', text(now))
   -- What was in flight when the breaker opened is no probe.
   local open = tonumber(health.open)
-  if failures >= tonumber(ARGV[8]) and (not open or open <= now) then
-    redis.call('HSET', name, 'open', text(now + tonumber(ARGV[9])), 'ramp', 1)
+  if health.failures >= tonumber(ARGV[8]) and (not open or open <= now) then
+    health.open, health.ramp = text(now + tonumber(ARGV[9])), 1
+    redis.call('HSET', name, 'open', health.open, 'ramp', 1)
     redis.call('HINCRBY', name, 'openings', 1)
     if health.status ~= 'disabled' then redis.call('ZADD', shard .. 'breakers', 0, watch) end
   end
   if result == 'waiting' and health.status == 'disabled' then
-    set_state(id, 'cancelled', 'the watch was disabled: ' .. (health.why or ''))
-    settle(event)
+    be('cancelled', 'disabled')
   elseif result == 'waiting' then
-    redis.call('HSET', delivery, 'state', 'waiting')
+    be('waiting', '')
     enqueue(id, watch, now + tonumber(ARGV[5]), its[2])
   else
-    set_state(id, 'dead', reason)
-    local integration = redis.call('HGET', shard .. 'event:' .. event, 'integration') or ''
-    count('dead', redis.call('ZADD', shard .. 'dead:' .. integration, text(now), id))
-    settle(event)
+    be('dead', reason)
+    give_up(id, redis.call('HGET', shard .. 'event:' .. event, 'integration') or '')
   end
 end
-set_turn(watch, cap)
-local told = redis.call('HMGET', name, 'tried', 'since')
-return {tonumber(told[1]) or 0, now - (tonumber(told[2]) or now)}
+redis.call('HSET', name, 'held', health.held, 'ms', health.ms, 'proven', health.proven or '',
+  'failures', health.failures, 'tried', health.tried, 'since', health.since)
+set_turn(watch, cap, health)
+return {health.tried, now - tonumber(health.since)}

@@ -1,19 +1,25 @@
--- Pauses a watch, resumes it (also one that was disabled), or removes it.
+-- Pauses a watch, resumes it (also one that was disabled), forgets its failures, or removes it.
 --
--- KEYS: the watches of its integration; ARGV: the watch, 'pause', 'resume' or 'remove'
--- Returns 0 if there is none to remove, else 1.
+-- KEYS: the watches of its integration; ARGV: the watch, 'pause', 'resume', 'forget' or 'remove'
+-- Returns 0 if there is no such watch, else 1.
 
 local watch, what = ARGV[1], ARGV[2]
 local health = shard .. 'health:' .. watch
+if redis.call('HEXISTS', KEYS[1], watch) == 0 then return 0 end
 if what == 'pause' then
   redis.call('HSET', health, 'status', 'paused')
+elseif what == 'remove' then
+  -- What waits for it stays, and is cancelled when its turn comes.
+  redis.call('HDEL', KEYS[1], watch)
+  redis.call('UNLINK', health)
 else
-  -- What waits for a watch that is removed stays, and is cancelled when its turn comes.
-  if what == 'remove' and redis.call('HDEL', KEYS[1], watch) == 0 then return 0 end
-  redis.call('HDEL', health, 'status', 'why', 'failures', 'tried', 'since', 'proven', 'open',
-    'openings', 'ramp')
-  redis.call('ZREM', shard .. 'breakers', watch)
+  local its = redis.call('HMGET', health, 'proven', 'since')
+  if its[1] == '1' and its[2] then redis.call('HSET', health, 'succeeded', its[2]) end
+  redis.call('HDEL', health, 'failures', 'failed', 'tried', 'since', 'proven', 'open', 'openings',
+    'ramp')
+  if what == 'resume' then redis.call('HDEL', health, 'status', 'why', 'disabled') end
 end
+if what ~= 'pause' then redis.call('ZREM', shard .. 'breakers', watch) end
 -- With any cap: the next claim looks at what is in flight.
 set_turn(watch, math.huge)
 return 1

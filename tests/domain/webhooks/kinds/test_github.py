@@ -34,7 +34,7 @@ def test_signatures() -> None:
     """Of the body, with a prefix that is required."""
     check_signatures(GITHUB, SIGN, body=b'{"action":"opened"}')
     without_prefix = signer("X-Hub-Signature-256")(b"{}", SECRET)
-    refuses(GITHUB, b"{}", without_prefix, "does not fit")
+    refuses(GITHUB, b"{}", without_prefix, "malformed: expected sha256=HEX")
 
 
 def test_the_older_signature() -> None:

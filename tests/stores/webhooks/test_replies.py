@@ -1,0 +1,55 @@
+"""Replies of the scripts as values; those of another form are errors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from gateway.domain.webhooks.deliveries import Attempt, Claim, Claimed, Delivery, KeptEvent
+from gateway.stores.webhooks.replies import bound_before, read_claim, read_delivery, read_event
+
+CLAIMED = [b"evt:w:0", b"{}", b"int", b"body", b"2", b"17", 1, 3]
+
+
+def test_an_event() -> None:
+    read = read_event([b"evt", b"int", b"a.b", b"body", b"17", b"2"])
+    assert read == KeptEvent("evt", "int", "a.b", b"body", 17, 2)
+    assert read_event([b"evt", b"int", None, None, None, None]).at_us == 0
+
+
+def test_a_delivery() -> None:
+    log = b'[1, 2, 200, "ok"]\n[3, 4, 0, "away"]'
+    read = read_delivery([b"evt:w:0", b"dead", b"gone", b"17", b"18", log])
+    attempts = (Attempt(1, 2, 200, "ok"), Attempt(3, 4, 0, "away"))
+    assert read == Delivery("evt:w:0", "dead", "gone", 17, 18, attempts)
+    # One that waits again has not ended.
+    assert read_delivery([b"evt:w:0", b"waiting", b"", b"17", b"", None]).ended_us == 0
+
+
+def test_a_claim() -> None:
+    claimed = Claimed("evt:w:0", "token", b"{}", "int", b"body", 2, 17, True, 3)
+    assert read_claim("token", [250_000, 1, [CLAIMED]]) == Claim((claimed,), 0.25, 1)
+    assert read_claim("token", [-1, 0, []]) == Claim((), None, 0)
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        None,
+        b"OK",
+        [],
+        [0, 0],
+        [0, 0, [[]]],
+        [0, 0, [[*CLAIMED[:4], b"x", *CLAIMED[5:]]]],
+        [0, 0, [[b"\xff", *CLAIMED[1:]]]],
+        [b"0", 0, []],
+    ],
+)
+def test_claims_of_another_form(reply: Any) -> None:
+    with pytest.raises((ValueError, TypeError, LookupError)):
+        read_claim("token", reply)
+
+
+def test_bounds() -> None:
+    assert (bound_before(0), bound_before(17)) == ("+inf", "(17")
