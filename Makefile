@@ -2,10 +2,11 @@
 # requirements/, and only if their hashes match. To run and to test, only wheels are used: building a
 # package would fetch and run code without a known hash. --no-deps, as requirements/ has all that is
 # needed: pip 23 would look for the newest release of a package that another one needs with an extra.
+# The gateway runs from this checkout; so does the client library (client/), where tests need it.
 #
 #   make demo    an upstream, a store, a gateway and keys, with curl commands to try; Ctrl-C ends it
 #   make test    the tests; with CI=true also their branch coverage; JOBS=4 for more at once
-#   make check   format, lint and types
+#   make check   format, lint and types, of the gateway and of the client library
 #   make bench   the benchmarks; a case that takes 5 % more instructions than its baseline fails
 #   make loadtest  clients of each plan against the demo, two minutes; build/loadtest/report.html
 #   make dashboard  renew helm/files/dashboard.json, and the picture of its panels (5 minutes)
@@ -52,6 +53,7 @@ check: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy --python-version 3.10 client/gateway_client
 
 bench: $(VENV)/.installed-test
 	$(BIN)/python -m tests.bench
@@ -80,8 +82,9 @@ $(VENV)/.installed: pyproject.toml requirements/run.txt $(VENV)/pyvenv.cfg
 	$(call install,--no-deps --no-build-isolation --editable .)
 	touch $@
 
-$(VENV)/.installed-test: $(VENV)/.installed requirements/test.txt
+$(VENV)/.installed-test: $(VENV)/.installed requirements/test.txt client/pyproject.toml
 	$(call install,--no-deps --only-binary :all: --require-hashes --requirement requirements/test.txt)
+	$(call install,--no-deps --no-build-isolation --editable ./client)
 	touch $@
 
 $(VENV)/.installed-load: $(VENV)/.installed-test requirements/load.txt
@@ -142,5 +145,6 @@ lock: $(VENV)/.installed-test
 	rm -rf build/lock
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis .coverage* htmlcov coverage.xml
-	find gateway tests loadtests -name __pycache__ -type d -prune -exec rm -rf {} +
+	rm -rf $(foreach at,. client,$(addprefix $(at)/,build dist *.egg-info .ruff_cache)) \
+	  $(VENV) .mypy_cache .pytest_cache .hypothesis .coverage* htmlcov coverage.xml
+	find gateway client tests loadtests -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -33,6 +33,7 @@ from gateway.policies.load import load
 from loadtests.traffic.caller import Caller, Plan
 from loadtests.traffic.figures import Figures
 from loadtests.traffic.keychain import PLANS, Keychain, Turns, read_keys, read_list, variable
+from loadtests.traffic.library import LibraryCaller
 from loadtests.traffic.objectives import Objectives, describe, judge
 from loadtests.traffic.outcome import measure
 from loadtests.traffic.stages import Stage, callers_at, parse_stages
@@ -68,6 +69,13 @@ class EnterpriseCaller(Caller):
     weight = len(_KEYS.get("enterprise", ())) or 1
     pause_s = 0.02
     wait_share = 0.0
+
+
+class PacedCaller(LibraryCaller):
+    """Sends with the client library and its pacing, by a key of its own, if there are two."""
+
+    abstract = len(_KEYS.get("free", ())) < 2
+    fixed_count = 1
 
 
 _CALLERS: Final[dict[str, type[Caller]]] = {
@@ -132,7 +140,13 @@ def prepare(environment: Environment, **_: Any) -> None:
         sys.exit("no gateway: name one with --host http://127.0.0.1:8080, or in GATEWAY_HOSTS")
     environment.host = hosts[0]
     exclusive = isinstance(environment.runner, LocalRunner)
-    for plan, texts in _KEYS.items():
+    keys = dict(_KEYS)
+    if not PacedCaller.abstract:
+        *keys["free"], own = _KEYS["free"]
+        PacedCaller.shared = Plan(
+            Figures(policy, "free"), Keychain([own], exclusive=exclusive), Turns(hosts)
+        )
+    for plan, texts in keys.items():
         _CALLERS[plan].shared = Plan(
             Figures(policy, plan), Keychain(texts, exclusive=exclusive), Turns(hosts)
         )
@@ -186,5 +200,8 @@ def conclude(environment: Environment, **_: Any) -> None:
 
 def _checks() -> Counter[str]:
     """How often each assertion was checked in this process."""
-    chains = [_CALLERS[plan].shared.keychain for plan in _KEYS]
+    shared = [_CALLERS[plan].shared for plan in _KEYS]
+    if not PacedCaller.abstract:
+        shared.append(PacedCaller.shared)
+    chains = [each.keychain for each in shared]
     return sum((held.witness.checks for chain in chains for held in chain.keys), Counter())

@@ -71,17 +71,17 @@ HOMES = {
 }
 
 
-def modules() -> list[str]:
-    """Every module's name below `gateway`, with dots: "domain.keys", "tasks", "admin"."""
+def modules(package: Path = PACKAGE) -> list[str]:
+    """Every module's name below a package, with dots: "domain.keys", "tasks", "admin"."""
     names = []
-    for path in sorted(PACKAGE.rglob("*.py")):
-        parts = path.relative_to(PACKAGE).with_suffix("").parts
+    for path in sorted(package.rglob("*.py")):
+        parts = path.relative_to(package).with_suffix("").parts
         names.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
     return [name for name in names if name]
 
 
-def source_of(name: str) -> Path:
-    path = PACKAGE.joinpath(*name.split("."))
+def source_of(name: str, package: Path = PACKAGE) -> Path:
+    path = package.joinpath(*name.split("."))
     return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
 
 
@@ -101,7 +101,9 @@ def level_of(name: str) -> int:
     return len(LEVELS) if top == "__main__" else LEVELS[top]
 
 
-def imports(tree: ast.AST, name: str, is_package: bool = False) -> Iterator[str]:
+def imports(
+    tree: ast.AST, name: str, is_package: bool = False, package: str = PACKAGE.name
+) -> Iterator[str]:
     """Absolute names of all imports of a module, also in functions; `from a import b` gives a.b."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
@@ -109,7 +111,7 @@ def imports(tree: ast.AST, name: str, is_package: bool = False) -> Iterator[str]
         elif isinstance(node, ast.ImportFrom):
             base = node.module or ""
             if node.level:
-                here = ["gateway", *name.split(".")]
+                here = [package, *name.split(".")]
                 kept = here[: len(here) - node.level + is_package]
                 base = ".".join([*kept, *filter(None, [node.module])])
             yield from (f"{base}.{alias.name}" for alias in node.names)
@@ -149,12 +151,15 @@ def complaints(name: str, source: str, is_package: bool = False) -> list[str]:
     return found
 
 
-def imported_modules(name: str, source: str, all_names: Collection[str]) -> set[str]:
+def imported_modules(
+    name: str, source: str, all_names: Collection[str], package: Path = PACKAGE
+) -> set[str]:
     """Which of these modules a module imports, for types alone or within a function included."""
     found = set()
-    for imported in imports(ast.parse(source), name, source_of(name).name == "__init__.py"):
+    is_package = source_of(name, package).name == "__init__.py"
+    for imported in imports(ast.parse(source), name, is_package, package.name):
         first, _, rest = imported.partition(".")
-        if first == "gateway":
+        if first == package.name:
             # `from gateway.domain.keys import Account` gives domain.keys.Account.
             found.add(rest if rest in all_names else rest.rpartition(".")[0])
     return (found & set(all_names)) - {name}
@@ -182,10 +187,13 @@ def _reached(graph: Mapping[str, Collection[str]], start: str) -> set[str]:
     return reached
 
 
-def import_graph() -> dict[str, set[str]]:
-    """The gateway's modules that each of its modules imports."""
-    names = modules()
-    return {name: imported_modules(name, source_of(name).read_text(), names) for name in names}
+def import_graph(package: Path = PACKAGE) -> dict[str, set[str]]:
+    """The modules of a package that each of its modules imports."""
+    names = modules(package)
+    return {
+        name: imported_modules(name, source_of(name, package).read_text(), names, package)
+        for name in names
+    }
 
 
 def test_no_circle() -> None:

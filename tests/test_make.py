@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,21 @@ from tests.kit.needs import needs
 pytestmark = needs("make")
 
 MAKEFILE = Path(__file__).parent.parent / "Makefile"
-PROGRAMS = ("make", "sh", "cat", "touch", "mkdir", "cp", "rm")
+PROGRAMS = ("make", "sh", "cat", "touch", "mkdir", "cp", "rm", "find")
+TESTED = ".venv/.installed-test"
 VENV = "-m venv --clear .venv"
 INSTALLS = [
     "-m pip install --quiet --no-deps --only-binary :all: --require-hashes"
     " --requirement requirements/run.txt",
     "-m pip install --quiet --no-deps --no-build-isolation --editable .",
 ]
+#: To test, the client library is installed as well.
+TEST_INSTALLS = [
+    "-m pip install --quiet --no-deps --only-binary :all: --require-hashes"
+    " --requirement requirements/test.txt",
+    "-m pip install --quiet --no-deps --no-build-isolation --editable ./client",
+]
+FILES = ("pyproject.toml", "client/pyproject.toml", "requirements/run.txt", "requirements/test.txt")
 
 FAKE = """#!/bin/sh
 case "$*" in
@@ -47,10 +56,10 @@ class Checkout:
         self.folder = folder / "check out"
         self.bin = folder / "bin"
         self.calls = folder / "calls"
-        for each in (self.folder / "requirements", self.bin):
+        for each in (self.folder / "requirements", self.folder / "client", self.bin):
             each.mkdir(parents=True)
         shutil.copy(MAKEFILE, self.folder)
-        for name in ("pyproject.toml", "requirements/run.txt", "requirements/test.txt"):
+        for name in FILES:
             (self.folder / name).touch()
         for name in PROGRAMS:
             found = shutil.which(name)
@@ -92,6 +101,58 @@ def test_it_is_set_up_once(checkout: Checkout) -> None:
     checkout.add_python("3.11.2")
     assert checkout.make() == ([VENV, *INSTALLS], "")
     assert checkout.make() == ([], "")
+
+
+def test_the_client_library_is_for_tests_alone(checkout: Checkout) -> None:
+    """It is installed with what the tests need, and again if its project changes."""
+    checkout.add_python("3.11.2")
+    assert checkout.make(TESTED)[0] == [VENV, *INSTALLS, *TEST_INSTALLS]
+    assert checkout.make(TESTED)[0] == []
+    newer = (checkout.folder / TESTED).stat().st_mtime + 2
+    os.utime(checkout.folder / "client/pyproject.toml", (newer, newer))
+    assert checkout.make(TESTED)[0] == TEST_INSTALLS
+
+
+def test_load_tests_have_what_tests_have(checkout: Checkout) -> None:
+    """Their packages come on top, so they have the client library and what it needs as well."""
+    checkout.add_python("3.11.2")
+    (checkout.folder / "requirements/load.txt").touch()
+    load = "-m pip install --quiet --no-deps --require-hashes --requirement requirements/load.txt"
+    calls, _ = checkout.make(".venv/.installed-load")
+    assert calls == [VENV, *INSTALLS, *TEST_INSTALLS, load]
+
+
+def test_both_packages_are_checked(checkout: Checkout) -> None:
+    """The types of the client library as well, for the oldest Python that it runs on."""
+    checkout.add_python("3.11.2")
+    checkout.make(TESTED)
+    for name in ("ruff", "mypy"):
+        program = checkout.folder / ".venv/bin" / name
+        program.write_text(f'#!/bin/sh\necho {name} "$@" >> "$CALLS"\n')
+        program.chmod(0o755)
+    project = tomllib.loads((MAKEFILE.parent / "client/pyproject.toml").read_text("utf-8"))
+    oldest = project["project"]["requires-python"].removeprefix(">=")
+    assert checkout.make("check")[0] == [
+        "ruff format --check .",
+        "ruff check .",
+        "mypy",
+        f"mypy --python-version {oldest} client/gateway_client",
+    ]
+
+
+def test_what_was_made_is_removed(checkout: Checkout) -> None:
+    """`make clean` leaves what git tracks, also below client/."""
+    checkout.add_python("3.11.2")
+    checkout.make(TESTED)
+    made = ("build", "client/build", "client/x.egg-info", "client/gateway_client/__pycache__")
+    for name in made:
+        (checkout.folder / name).mkdir(parents=True)
+    for name in ("gateway", "tests", "loadtests"):
+        (checkout.folder / name).mkdir()
+    checkout.make("clean")
+    left = {str(p.relative_to(checkout.folder)) for p in checkout.folder.rglob("*") if p.is_file()}
+    assert left == {"Makefile", *FILES}
+    assert not any((checkout.folder / name).exists() for name in made)
 
 
 def test_other_packages_are_installed(checkout: Checkout) -> None:

@@ -1,12 +1,17 @@
-"""Each module of the package has its tests in the module of the same path: its twin.
+"""Each module of the packages has its tests in the module of the same path: its twin.
 
-`gateway/proxy/gate.py` is tested in `tests/proxy/test_gate.py`. Lists here have the exceptions,
-with the reason or the other place. An entry that is no longer needed fails, so the lists shrink.
+`gateway/proxy/gate.py` is tested in `tests/proxy/test_gate.py`, and the client library's
+`client/gateway_client/webhooks/asgi.py` in `tests/client/webhooks/test_asgi.py`. Lists here have
+the exceptions, with the reason or the other place. An entry that is no longer needed fails, so the
+lists shrink.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).parent.parent
 
@@ -172,52 +177,87 @@ NO_TWIN = {
     "test_vocabulary.py": "the public names of all faces",
 }
 
-PACKAGE_FOLDERS = [path.name for path in (ROOT / "gateway").iterdir() if path.is_dir()]
+#: The same lists for the client library.
+CLIENT_TESTED_ELSEWHERE: dict[str, str] = {}
+CLIENT_NO_TWIN = {
+    "test_distribution.py": "its distributions, installed",
+    "test_interpreters.py": "every Python that it is for",
+    "test_layers.py": "imports of the whole package",
+}
 
 
-def modules() -> set[str]:
-    """The package's modules: "proxy/gate.py"."""
-    package = ROOT / "gateway"
-    found = (path.relative_to(package) for path in package.rglob("*.py"))
-    return {str(path) for path in found if path.name != "__init__.py"}
+@dataclass(frozen=True)
+class Package:
+    """A package, the folder of its tests, and its lists of exceptions."""
+
+    folder: Path
+    tests: Path
+    tested_elsewhere: dict[str, str]
+    no_twin: dict[str, str]
+
+    def modules(self) -> set[str]:
+        """The package's modules: "proxy/gate.py"."""
+        found = (path.relative_to(self.folder) for path in self.folder.rglob("*.py"))
+        return {str(path) for path in found if path.name != "__init__.py"}
+
+    def specifications(self) -> set[str]:
+        """The modules of tests in the package's folders: "proxy/test_gate.py"."""
+        found = list(self.tests.glob("test_*.py"))
+        for folder in (path.name for path in self.folder.iterdir() if path.is_dir()):
+            found += (self.tests / folder).rglob("test_*.py")
+        return {str(path.relative_to(self.tests)) for path in found}
+
+    def twins(self) -> set[str]:
+        return {twin(module) for module in self.modules()}
+
+    def lacking(self) -> set[str]:
+        """The modules without a twin."""
+        specifications = self.specifications()
+        return {module for module in self.modules() if twin(module) not in specifications}
 
 
-def specifications() -> set[str]:
-    """The modules of tests in the package's folders: "proxy/test_gate.py"."""
-    tests = ROOT / "tests"
-    found = list(tests.glob("test_*.py"))
-    for folder in PACKAGE_FOLDERS:
-        found += (tests / folder).rglob("test_*.py")
-    return {str(path.relative_to(tests)) for path in found}
+PACKAGES = {
+    "gateway": Package(ROOT / "gateway", ROOT / "tests", TESTED_ELSEWHERE, NO_TWIN),
+    "client": Package(
+        ROOT / "client/gateway_client",
+        ROOT / "tests/client",
+        CLIENT_TESTED_ELSEWHERE,
+        CLIENT_NO_TWIN,
+    ),
+}
+
+
+@pytest.fixture(params=PACKAGES)
+def package(request: pytest.FixtureRequest) -> Package:
+    return PACKAGES[request.param]
 
 
 def twin(module: str) -> str:
     """The module with a module's tests: "proxy/gate.py" has "proxy/test_gate.py"."""
     path = Path(module)
-    return str(path.with_name(f"test_{path.name}"))
+    name = "main.py" if path.name == "__main__.py" else path.name
+    return str(path.with_name(f"test_{name}"))
 
 
-def test_each_module_has_its_twin() -> None:
+def test_each_module_has_its_twin(package: Package) -> None:
     """Each module has its twin, or is on the list that says where it is tested."""
-    lacking = {module for module in modules() if twin(module) not in specifications()}
-    assert sorted(lacking - TESTED_ELSEWHERE.keys()) == []
+    assert sorted(package.lacking() - package.tested_elsewhere.keys()) == []
 
 
-def test_each_test_module_is_a_twin() -> None:
+def test_each_test_module_is_a_twin(package: Package) -> None:
     """Each test module is a twin, or is on the list that says what it is about."""
-    twins = {twin(module) for module in modules()}
-    assert sorted(specifications() - twins - NO_TWIN.keys()) == []
+    others = package.specifications() - package.twins()
+    assert sorted(others - package.no_twin.keys()) == []
 
 
-def test_no_entry_is_obsolete() -> None:
+def test_no_entry_is_obsolete(package: Package) -> None:
     """A module that was removed or has its twin is on no list, nor is a test that has one."""
-    without = {module for module in modules() if twin(module) not in specifications()}
-    others = specifications() - {twin(module) for module in modules()}
-    assert sorted(TESTED_ELSEWHERE.keys() - without) == []
-    assert sorted(NO_TWIN.keys() - others) == []
+    assert sorted(package.tested_elsewhere.keys() - package.lacking()) == []
+    others = package.specifications() - package.twins()
+    assert sorted(package.no_twin.keys() - others) == []
 
 
-def test_the_lists_name_what_there_is() -> None:
+def test_the_lists_name_what_there_is(package: Package) -> None:
     """The listed test modules exist."""
-    tests = {str(path.relative_to(ROOT / "tests")) for path in (ROOT / "tests").rglob("test_*.py")}
-    assert sorted(set(TESTED_ELSEWHERE.values()) - tests) == []
+    tests = {str(path.relative_to(package.tests)) for path in package.tests.rglob("test_*.py")}
+    assert sorted(set(package.tested_elsewhere.values()) - tests) == []

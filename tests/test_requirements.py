@@ -17,6 +17,7 @@ from packaging.utils import canonicalize_name
 
 CHECKOUT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
+CLIENT = tomllib.loads((CHECKOUT / "client" / "pyproject.toml").read_text(encoding="utf-8"))
 #: Each file, and the extras of the package that it is for.
 FILES = {"run": ("otel",), "test": ("test", "fuzz"), "load": ("load",)}
 
@@ -89,6 +90,13 @@ def test_every_python_and_machine_finds_what_it_asks_for(name: str) -> None:
                 assert wanted.specifier.contains(version), (version, wanted)
 
 
+def test_the_client_library_finds_what_it_asks_for() -> None:
+    """It is installed for the tests without its dependencies: the extra `test` has them."""
+    asked_for = {*CLIENT["project"]["dependencies"], *CLIENT["build-system"]["requires"]}
+    extra = PROJECT["project"]["optional-dependencies"]["test"]
+    assert sorted(asked_for - {*extra, *PROJECT["build-system"]["requires"]}) == []
+
+
 def test_what_is_tested_is_what_runs() -> None:
     """A package has the same version in every file."""
     versions: dict[str, set[str]] = {}
@@ -106,6 +114,8 @@ def test_a_private_store_comes_along() -> None:
 
 #: Which files of requirements are installed for each folder of code.
 SOURCES = {"test": ("tests", "helm"), "load": ("loadtests/traffic",)}
+#: Where our own packages are.
+OWN = (CHECKOUT, CHECKOUT / "client")
 #: Run in environments of their own (tests/judges/environments.py).
 ELSEWHERE = CHECKOUT / "tests" / "judges" / "programs"
 
@@ -113,13 +123,16 @@ ELSEWHERE = CHECKOUT / "tests" / "judges" / "programs"
 @pytest.mark.parametrize("name", SOURCES)
 def test_what_is_imported_is_asked_for(name: str) -> None:
     """No package is imported that is installed only because of another one."""
-    wanted = {canonicalize_name(each.name) for each in asked(name)} | {"gevent"}  # locust's base
+    # The client library is installed for both: `load` comes on top of `test`.
+    needed = map(Requirement, CLIENT["project"]["dependencies"])
+    wanted = {canonicalize_name(each.name) for each in (*asked(name), *needed)}
+    wanted |= {"gevent"}  # locust's base
     homes = packages_distributions()
     for path in itertools.chain.from_iterable((CHECKOUT / d).rglob("*.py") for d in SOURCES[name]):
         if path.is_relative_to(ELSEWHERE):
             continue
         for module in imported(ast.parse(path.read_text(encoding="utf-8"))):
-            if module in homes and not (CHECKOUT / module).exists():
+            if module in homes and not any((d / module).exists() for d in OWN):
                 found = {canonicalize_name(home) for home in homes[module]}
                 assert found & wanted, f"{path} imports {module}, which no extra asks for"
 

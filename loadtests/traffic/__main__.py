@@ -63,7 +63,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = _parser()
     given = parser.parse_args(arguments)
     if importlib.util.find_spec("locust") is None:
-        parser.error("Locust is not installed: pip install -e '.[test,load]', or make loadtest")
+        parser.error(
+            "Locust is not installed: pip install -e '.[test,load]' -e ./client, or make loadtest"
+        )
     if min(given.workers, given.keys) < 1 or given.gateways < 0:
         parser.error("there must be at least one worker and one key")
     gateways = given.gateways or int(given.chaos or given.soak)

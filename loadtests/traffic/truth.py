@@ -36,7 +36,8 @@ STEADY: Final = "Remaining falls by admissions only"
 RESET: Final = "Reset agrees with the clock"
 REFUSAL: Final = "a refusal says when to come back"
 RETRY: Final = "waiting Retry-After is enough"
-TRUTHS: Final = (ADMISSIONS, LONG_RUN, FORM, LIMIT, REMAINING, STEADY, RESET, REFUSAL, RETRY)
+PACED: Final = "a client that paces its requests gets no 429"
+TRUTHS: Final = (ADMISSIONS, LONG_RUN, FORM, LIMIT, REMAINING, STEADY, RESET, REFUSAL, RETRY, PACED)
 
 #: Date has whole seconds, and Reset and Reset-After are rounded separately.
 _CLOCK_S: Final = 2.0

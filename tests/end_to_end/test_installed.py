@@ -1,67 +1,87 @@
-"""The package as it is installed, outside a checkout: its wheel in a new environment."""
+"""The gateway as it is installed, outside a checkout: its distributions in new environments.
+
+Those of the client library are in tests/client/test_distribution.py.
+"""
 
 from __future__ import annotations
 
 import os
-import shutil
 import signal
 import subprocess
-import sys
-import sysconfig
-import venv
 from pathlib import Path
 
 import pytest
 
+from tests.kit.distributions import Built, Site, build, files, in_sdist, in_wheel, install
 from tests.kit.eventually import eventually
 from tests.kit.ports import free_port
 from tests.kit.wire import TIMEOUT_S, fetch
 
-pytestmark = pytest.mark.asyncio(loop_scope="session")
-
-ROOT = Path(__file__).parents[2]
-SOURCES = ("pyproject.toml", "README.md", "LICENSE", "gateway", "policies")
-
-
-def install(folder: Path) -> Path:
-    """Build the wheel from a copy of the sources, install it in a new environment; its command."""
-    sources = folder / "sources"
-    sources.mkdir()
-    for name in SOURCES:
-        is_folder = (ROOT / name).is_dir()
-        (shutil.copytree if is_folder else shutil.copy)(ROOT / name, sources / name)
-    pip = [sys.executable, "-m", "pip", "--quiet", "--disable-pip-version-check"]
-    build = ["wheel", "--no-deps", "--no-index", "--no-build-isolation", "--wheel-dir", str(folder)]
-    subprocess.run([*pip, *build, str(sources)], check=True, timeout=TIMEOUT_S * 2)
-    (wheel,) = folder.glob("*.whl")
-    shutil.rmtree(sources)
-    site = folder / "site"
-    venv.create(site)
-    into = ["--python", str(site / "bin/python"), "install", "--no-deps", "--no-index", str(wheel)]
-    subprocess.run([*pip, *into], check=True, timeout=TIMEOUT_S * 2)
-    # Its dependencies are those of this environment; a .pth file there does not count here, so the
-    # checkout is not on the path.
-    packages = Path(sysconfig.get_path("purelib", vars={"base": str(site)}))
-    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-    return site / "bin/gateway"
+#: Files of the package that are not installed, and why.
+NOT_SHIPPED: dict[str, str] = {}
+POLICIES = {f"{name}.yaml" for name in ("gateway", "plans", "routes", "upstreams")}
+SHARED = "share/rate-limiting-gateway/policies"
 
 
-async def test_the_demo(tmp_path: Path) -> None:
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    return build(tmp_path_factory.mktemp("gateway"))
+
+
+def complete(archive: Path, folder: Path) -> Site:
+    """An environment with the gateway, and what it depends on."""
+    site = install(archive, folder / "site")
+    site.add_dependencies()
+    return site
+
+
+def package(built: Built) -> set[str]:
+    """The files of the package that are to be installed."""
+    found = files(built.project / "gateway")
+    assert sorted(NOT_SHIPPED.keys() - found) == []
+    return {f"gateway/{name}" for name in found - NOT_SHIPPED.keys()}
+
+
+def test_the_wheel_has_every_file(built: Built) -> None:
+    """Modules, scripts of the store, the console's templates and static files, the policies."""
+    expected = package(built) | {f"{SHARED}/{name}" for name in POLICIES}
+    assert sorted(in_wheel(built) ^ expected) == []
+
+
+def test_the_source_has_every_file(built: Built) -> None:
+    """The same files, and what the wheel is built with; none of the tests or the client library."""
+    own = {"pyproject.toml", "MANIFEST.in", "README.md", "LICENSE"}
+    expected = package(built) | own | {f"policies/{name}" for name in POLICIES}
+    assert sorted(in_sdist(built) ^ expected) == []
+
+
+@pytest.mark.parametrize("kind", ["wheel", "sdist"])
+def test_its_commands_run(built: Built, kind: str, tmp_path: Path) -> None:
+    """The command starts, and the shipped policies, as it finds them, have no faults."""
+    site = complete(getattr(built, kind), tmp_path)
+    assert "validate" in site.run("gateway", "--help")
+    program = "from gateway.cli.shipped import find_policies; print(find_policies())"
+    folder = site.run("python", "-c", program).strip()
+    assert folder == str(site.folder / SHARED)
+    site.run("gateway", "validate", "--strict", folder)
+
+
+@pytest.mark.asyncio(loop_scope="session")
+async def test_the_demo(built: Built, tmp_path: Path) -> None:
     """`gateway demo` works in an empty folder, with the policies of the package."""
-    program = install(tmp_path)
+    site = complete(built.wheel, tmp_path)
     empty = tmp_path / "empty"
     empty.mkdir()
     port, admin_port = free_port(), free_port()
-    environment = {name: text for name, text in os.environ.items() if name != "PYTHONPATH"}
     output = tmp_path / "output"
     with output.open("wb") as out:
         process = subprocess.Popen(  # noqa: ASYNC220 - it starts at once
             [
-                *(str(program), "demo", "--listen", f"127.0.0.1:{port}"),
+                *(str(site.program("gateway")), "demo", "--listen", f"127.0.0.1:{port}"),
                 *("--admin", f"127.0.0.1:{admin_port}"),
             ],
             cwd=empty,
-            env=environment,
+            env=site.environment(),
             stdin=subprocess.DEVNULL,
             stdout=out,
             stderr=out,
@@ -72,7 +92,7 @@ async def test_the_demo(tmp_path: Path) -> None:
         )
         printed = output.read_text()
         assert process.poll() is None, printed
-        assert str(tmp_path / "site/share/rate-limiting-gateway/policies") in printed
+        assert str(site.folder / SHARED) in printed
         (key,) = (line.split()[1] for line in printed.splitlines() if line.startswith("  pro "))
         assert (await fetch(port, "/v1/connectors", key=key)).status == 200
     finally:
