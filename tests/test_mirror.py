@@ -178,9 +178,16 @@ NO_TWIN = {
 }
 
 #: The same lists for the client library.
-CLIENT_TESTED_ELSEWHERE: dict[str, str] = {}
+CLIENT_TESTED_ELSEWHERE = {
+    "webhooks/answers.py": "webhooks/test_asgi.py",
+    "webhooks/arguments.py": "webhooks/test_verification.py",
+}
 CLIENT_NO_TWIN = {
     "test_distribution.py": "its distributions, installed",
+    "test_gateway.py": "the library against real gateways",
+    "test_readme.py": "the examples of its README",
+    "webhooks/test_imports.py": "what its import loads",
+    "webhooks/test_readme.py": "the examples of its README on receiving",
     "test_interpreters.py": "every Python that it is for",
     "test_layers.py": "imports of the whole package",
 }

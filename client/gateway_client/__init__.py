@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     )
     from gateway_client.limits import Limits
     from gateway_client.settings import Settings, read_settings
+    from gateway_client.webhooks.signatures import SignatureInvalid
 
 __all__ = [
     "ApiError",
@@ -47,6 +48,7 @@ __all__ = [
     "ServerError",
     "Settings",
     "SettingsInvalid",
+    "SignatureInvalid",
     "Unauthorized",
     "UnexpectedAnswer",
     "read_settings",
@@ -57,6 +59,7 @@ _MODULES: Final = {
     "Client": "client",
     "Limits": "limits",
     "Settings": "settings",
+    "SignatureInvalid": "webhooks.signatures",
     "read_settings": "settings",
 }
 

@@ -36,8 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         content = _content(found.data)
     except (ValueError, OSError) as error:
         parser.error(str(error))
-    if content is not None:
-        headers = {"Content-Type": "application/json", **headers}
+    if content is not None and "content-type" not in map(str.lower, headers):
+        headers["Content-Type"] = "application/json"
     try:
         client = Client(patient=found.patient)
     except SettingsInvalid as error:

@@ -6,6 +6,7 @@ Paths are joined with the base URL. A whole URL is refused: the key would go to 
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
@@ -28,6 +29,10 @@ USER_AGENT: Final = "rate-limiting-gateway-client/0.1.0"
 BATCH: Final = 50
 #: Errors that say that a request costs more than it may: with fewer ids it would not.
 _TOO_COSTLY: Final = frozenset({"COST_TOO_HIGH", "cost_exceeds_limit"})
+
+#: RFC 9110, 5.6.2 and 5.5.
+_is_name = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
+_has_control = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]").search
 
 HEALTH: Final = "/v1/health"
 VERIFY: Final = "/v1/auth/verify"
@@ -104,10 +109,14 @@ def both_key_headers(settings: Settings) -> dict[str, str]:
 
 
 def check_headers(headers: Mapping[str, str] | None) -> None:
-    """Raise ValueError where a header would replace the key."""
-    for name in headers or ():
+    """Raise ValueError where a header would replace the key, or is none; never with its value."""
+    for name, value in (headers or {}).items():
         if name.lower() in ("authorization", "apikey"):
             raise ValueError(f"headers: found {name}, expected none: the client sends its own key")
+        if not _is_name(name):
+            raise ValueError(f"headers: found the name {name!r}, expected one such as X-Team")
+        if _has_control(value) or value != value.strip(" \t"):
+            raise ValueError(f"headers: {name} has a control character, or spaces at an end")
 
 
 def sent_of(request: httpx.Request) -> Sent:

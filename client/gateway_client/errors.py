@@ -13,6 +13,8 @@ there was one: give it to whoever operates the gateway.
 | `ConnectionFailed` | no answer: no connection, it was lost, or a timeout |
 | `SettingsInvalid` | an argument or variable is wrong; nothing was sent |
 
+`webhooks` has `SignatureInvalid`, which is none of these: nothing was called.
+
 An error of the gateway has `code`, such as `INSUFFICIENT_SCOPE`: its documents have a page of them.
 """
 

@@ -107,7 +107,8 @@ class Session:
                 random=random.random(),  # noqa: S311 - spreads waits, and is no secret
             )
         then = f"again in {todo.seconds:.1f} s" if isinstance(todo, Wait) else todo.why
-        self._log.debug("%s %s: %s; %s", request.method, calls.path_of(request), said, then)
+        words = f"{said}; {then}" if then else said
+        self._log.debug("%s %s: %s", request.method, calls.path_of(request), words)
         return todo
 
 
