@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from itertools import count
@@ -142,6 +141,10 @@ class AsyncClient:
 
     async def _wait_for_pace(self, request: httpx.Request) -> Ticket | None:
         while isinstance(found := self._session.ask(request, time.monotonic()), Pause):
-            with contextlib.suppress(asyncio.TimeoutError):
-                await asyncio.wait_for(self._changed.wait(), found.seconds)
+            changed = asyncio.ensure_future(self._changed.wait())
+            try:
+                # Not wait_for, which before Python 3.12 can lose a cancellation.
+                await asyncio.wait({changed}, timeout=found.seconds)
+            finally:
+                changed.cancel()
         return found

@@ -184,7 +184,8 @@ def _url(text: str) -> tuple[str, bool]:
 
 
 def _is_loopback(host: str) -> bool:
-    if host == "localhost" or host.endswith(".localhost"):
+    # Not NAME.localhost: some systems ask DNS for it.
+    if host == "localhost":
         return True
     try:
         return ipaddress.ip_address(host).is_loopback

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import os
 import random
+import ssl
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -15,13 +16,15 @@ import pytest
 from gateway_client import async_client, client, session
 
 from tests.client.scripted import Scripted
-from tests.client.shells import KEY, Clock, Open, Replaced, Shell, Tasks, Threads
+from tests.client.shells import KEY, Clock, Open, OpenBoth, Replaced, Shell, Tasks, Threads
+
+TRUST = ssl.create_default_context()
 
 
 @pytest.fixture(autouse=True)
 def _plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     """No settings of whoever runs the tests, and no proxies."""
-    for name in os.environ:
+    for name in list(os.environ):
         if name.startswith("SERVICE_") or name.lower().endswith("_proxy"):
             monkeypatch.delenv(name)
 
@@ -43,7 +46,8 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     times = Replaced(time, sleep=made.sleep, monotonic=made.monotonic)
     for module in (client, async_client):
         monkeypatch.setattr(module, "time", times)
-    monkeypatch.setattr(async_client, "asyncio", Replaced(asyncio, sleep=made.sleep_async))
+    sleeping = Replaced(asyncio, sleep=made.sleep_async)
+    monkeypatch.setattr(async_client, "asyncio", sleeping)
     monkeypatch.setattr(session, "random", Replaced(random, random=lambda: 0.0))
     return made
 
@@ -52,11 +56,25 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 def open_shell(request: pytest.FixtureRequest) -> Iterator[Open]:
     """Opens a client, of either kind, of this server; it is closed at the end of the test."""
     with ExitStack() as stack:
+        yield lambda at, **arguments: _open(stack, request.param, at, arguments)
 
-        def open_shell(at: Scripted | str, **arguments: Any) -> Shell:
-            url = at if isinstance(at, str) else at.url
-            made: Shell = request.param(**{"api_key": KEY, "base_url": url, **arguments})
-            stack.callback(made.close)
-            return made
 
-        yield open_shell
+@pytest.fixture
+def open_both() -> Iterator[OpenBoth]:
+    """Opens a client of each kind, where the test of each would take long."""
+    with ExitStack() as stack:
+        yield lambda at, **arguments: (
+            _open(stack, Threads, at, dict(arguments)),
+            _open(stack, Tasks, at, dict(arguments)),
+        )
+
+
+def _open(
+    stack: ExitStack, kind: type[Shell], at: Scripted | str, arguments: dict[str, Any]
+) -> Shell:
+    # A context of its own would take most of the time of a test.
+    http = {"verify": TRUST, **arguments.pop("http", {})}
+    url = at if isinstance(at, str) else at.url
+    made = kind(**{"api_key": KEY, "base_url": url, "http": http, **arguments})
+    stack.callback(made.close)
+    return made

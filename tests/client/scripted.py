@@ -50,6 +50,10 @@ class Gate:
         self._opened = threading.Event()
         self._reached = threading.Event()
 
+    @property
+    def is_open(self) -> bool:
+        return self._opened.is_set()
+
     def open(self) -> None:
         self._opened.set()
 
@@ -97,7 +101,7 @@ def response(
     headers: Mapping[str, str] | None = None,
     **named: str,
 ) -> bytes:
-    """A whole response. named: more headers, such as retry_after="61\""""
+    """A whole response. named: more headers, retry_after for Retry-After"""
     fields = {
         **(headers or {}),
         **{name.replace("_", "-"): value for name, value in named.items()},
@@ -119,7 +123,9 @@ def answer(
     **named: str,
 ) -> Step:
     """A whole response. body: bytes, or what is sent as JSON; None: none"""
-    content = body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+    content = (
+        body if isinstance(body, bytes) else b"" if body is None else json.dumps(body).encode()
+    )
     return send(response(status, content, headers, **named))
 
 
@@ -132,7 +138,11 @@ def limits(limit: int, remaining: int, reset_after: int) -> dict[str, str]:
 
 def limited(wait_s: int = 61, limit: int = 60) -> Step:
     """A 429 as the gateway sends it."""
-    error = {"code": "rate_limit_exceeded", "message": "Rate limit exceeded.", "retry_after": wait_s}
+    error = {
+        "code": "rate_limit_exceeded",
+        "message": "Rate limit exceeded.",
+        "retry_after": wait_s,
+    }
     headers = {**limits(limit, 0, wait_s), "Retry-After": str(wait_s), "X-Request-Id": "ca63-429"}
     return answer(429, {"error": error}, headers)
 
@@ -307,12 +317,11 @@ class Scripted:
                 self._serve(wrapped, reader, number)
         except OSError:
             pass  # the client has left, or the test is over
-        except BaseException as error:  # noqa: BLE001 - shown by the test
+        except BaseException as error:
             self._failures.append(error)
         finally:
-            self._replace(wrapped, None)
             wrapped.close()
-            connection.close()
+            self._replace(wrapped, None)
 
     def _replace(self, old: socket.socket, new: socket.socket | None) -> None:
         with self._changed:

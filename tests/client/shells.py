@@ -7,8 +7,8 @@ knowing which.
 from __future__ import annotations
 
 import asyncio
-import secrets
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from random import Random
 from types import ModuleType
 from typing import Any
 
@@ -17,7 +17,8 @@ from gateway_client import AsyncClient, Client, Limits
 
 from gateway.domain.key_format import mint
 
-KEY, KEY_ID = mint("production", secrets.randbelow)
+#: Always the same, as it is in the names of tests.
+KEY, KEY_ID = mint("production", Random(7).randrange)
 #: The part of the key that is secret.
 SECRET = KEY.rpartition("_")[2]
 
@@ -48,9 +49,9 @@ class Threads:
         return self.client.batch(*arguments, **named)
 
     @staticmethod
-    def stream(parts: list[bytes]) -> Any:
-        """A body that can be read once."""
-        return iter(parts)
+    def stream(parts: list[bytes | Exception]) -> Any:
+        """A body that can be read once. An exception in it is raised."""
+        return map(_part, parts)
 
     def close(self) -> None:
         self.client.close()
@@ -87,10 +88,10 @@ class Tasks:
                 except StopAsyncIteration:
                     return
         finally:
-            self._runner.run(answers.aclose())  # type: ignore[attr-defined]
+            self._runner.run(answers.aclose())
 
     @staticmethod
-    def stream(parts: list[bytes]) -> Any:
+    def stream(parts: list[bytes | Exception]) -> Any:
         return _stream(parts)
 
     def close(self) -> None:
@@ -104,13 +105,20 @@ async def _next(answers: AsyncIterator[Any]) -> Any:
     return await anext(answers)
 
 
-async def _stream(parts: list[bytes]) -> AsyncIterator[bytes]:
+async def _stream(parts: list[bytes | Exception]) -> AsyncIterator[bytes]:
     for part in parts:
-        yield part
+        yield _part(part)
+
+
+def _part(part: bytes | Exception) -> bytes:
+    if isinstance(part, Exception):
+        raise part
+    return part
 
 
 Shell = Threads | Tasks
 Open = Callable[..., Shell]
+OpenBoth = Callable[..., tuple[Threads, Tasks]]
 
 
 class Replaced:
@@ -127,14 +135,16 @@ class Replaced:
 class Clock:
     """What the clients take for the time, and how long they would have waited between attempts.
 
-    waits:    in seconds; no time passes
-    on_wait:  called at each of them
-    now_s:    of the monotonic clock; the test moves it
+    waits:         in seconds; no time passes
+    on_wait:       called at each of them
+    on_wait_async: the same, for an AsyncClient alone
+    now_s:         of the monotonic clock; the test moves it
     """
 
     def __init__(self) -> None:
         self.waits: list[float] = []
         self.on_wait: Callable[[], object] = lambda: None
+        self.on_wait_async: Callable[[], Awaitable[object]] | None = None
         self.now_s = 1000.0
 
     def sleep(self, seconds: float) -> None:
@@ -143,6 +153,8 @@ class Clock:
 
     async def sleep_async(self, seconds: float) -> None:
         self.sleep(seconds)
+        if self.on_wait_async is not None:
+            await self.on_wait_async()
 
     def monotonic(self) -> float:
         return self.now_s

@@ -75,7 +75,6 @@ def test_arguments_come_first() -> None:
         "http://127.0.0.1:8080",
         "http://127.8.9.1",
         "http://[::1]:8080",
-        "http://gateway.localhost",
     ],
 )
 def test_urls(url: str) -> None:
@@ -90,6 +89,7 @@ def test_urls(url: str) -> None:
         ("http://api.example.com", "expected https://"),
         ("http://127.0.0.1.example.com", "expected https://"),
         ("http://localhost.example.com", "expected https://"),
+        ("http://gateway.localhost", "expected https://"),
         ("http://10.0.0.1", "expected https://"),
         ("http://[::ffff:10.0.0.1]", "expected https://"),
         ("ftp://api.example.com", "expected https://HOST"),
