@@ -106,7 +106,8 @@ def _delivery_id(kind: Kind) -> str:
 
     kind.delivery_id(header, body)
     found = [_code(each) for each in dict.fromkeys(headers)]
-    return ", ".join(["its body"] * body.was_asked + found)
+    own = ["the integration's `id_header`"] * kind.takes_id_header
+    return ", ".join([*own, *["its body"] * body.was_asked, *found])
 
 
 def _events(tried: Mapping[str, list[dict[str, Any]]]) -> Iterator[str]:

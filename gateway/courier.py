@@ -34,7 +34,7 @@ from gateway.runtime.settings import Settings
 from gateway.runtime.worker import WorkerInit
 from gateway.stores.managed import open_managed
 from gateway.stores.webhooks.link import listen, open_link
-from gateway.stores.webhooks.opening import open_webhooks
+from gateway.stores.webhooks.opening import WebhookStores, open_webhooks
 from gateway.webhooks.application import ApplicationDeps, build_application
 from gateway.webhooks.capture import Capture
 from gateway.webhooks.changes import CustomerAudit
@@ -174,19 +174,7 @@ class CourierProcess:
         audit = CustomerAudit(managed.customers)
         notices = Notices(stores.notices, stores.resources, stores.queues, audit=audit)
         application = build_application(
-            ApplicationDeps(
-                token=self._token,
-                watches=Watches(
-                    *(stores.resources, audit, self._master.key, managed.clock_us),
-                    lambda: self._webhooks().destinations,
-                ),
-                deliveries=Deliveries(stores.resources, stores.queues, audit, managed.clock_us),
-                capture=capture,
-                sender=sender,
-                master=self._master.key,
-                clock_us=managed.clock_us,
-                settings=self._webhooks,
-            )
+            self._deps(stores, audit, capture, sender, managed.clock_us)
         )
         # When nothing is captured any more, so that a successor can have the file.
         stack.push_async_callback(self._spool.close)
@@ -206,6 +194,28 @@ class CourierProcess:
         tasks.keep_running(stack, known.run(), "known integrations")
         tasks.keep_running(stack, self._spool.run(capture.accept_spooled), "spool of webhooks")
         self._state = lifecycle.step(self._state, lifecycle.Event.OPENED)
+
+    def _deps(
+        self,
+        stores: WebhookStores,
+        audit: CustomerAudit,
+        capture: Capture,
+        sender: Sender,
+        clock_us: Callable[[], int],
+    ) -> ApplicationDeps:
+        return ApplicationDeps(
+            token=self._token,
+            watches=Watches(
+                *(stores.resources, audit, self._master.key, clock_us),
+                lambda: self._webhooks().destinations,
+            ),
+            deliveries=Deliveries(stores.resources, stores.queues, audit, clock_us),
+            capture=capture,
+            sender=sender,
+            master=self._master.key,
+            clock_us=clock_us,
+            settings=self._webhooks,
+        )
 
     def _webhooks(self) -> WebhookSettings:
         return self._policy.webhooks

@@ -66,7 +66,7 @@ HOMES = {
     "requests": {"observe.otlp_session"},
     "urllib3": {"observe.otlp_session"},
     "click": {"cli", "__main__"},
-    "msgspec": {"domain.mcp"},
+    "msgspec": {"domain.mcp", "domain.webhooks.raw_bodies"},
     "dns": {"proxy.name_server", "proxy.resolver"},
 }
 

@@ -146,6 +146,10 @@ TESTED_ELSEWHERE = {
 
 #: Test modules in the package's folders that are not a module's twin, and why.
 NO_TWIN = {
+    "stores/webhooks/test_disabled.py": "what becomes of the deliveries of disabled watches",
+    "stores/webhooks/test_filters.py": "lists by state, type and time",
+    "stores/webhooks/test_rates.py": "the rate of a watch",
+    "stores/webhooks/test_shares.py": "the share of an account",
     "admin/api/test_calls.py": "operations of all subjects, as one table",
     "admin/api/test_document.py": "the document that all operations make together",
     "admin/api/test_schemathesis.py": "generated calls of all operations",

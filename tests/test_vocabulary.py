@@ -17,6 +17,7 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.admin import refusals
+from gateway.admin.api.routes import OPERATIONS
 from gateway.admin.api.schemas import SCHEMAS
 from gateway.cli.main import cli
 from gateway.domain.keys import Account
@@ -27,6 +28,7 @@ from gateway.observe.access import AccessLog
 from gateway.proxy.answers import refusal_body
 from gateway.stores.managed import open_managed
 from gateway.stores.redis.address import parse_url
+from gateway.webhooks.delivery_routes import ROUTES as ROUTES_OF_CUSTOMERS
 from tests.kit.access import write_line
 from tests.kit.policies import PLANS, write_policies
 from tests.kit.redis_server import RedisServer
@@ -119,10 +121,12 @@ OTHERS: Final = {
     "a key with connections": {"id", "reported", "limits", "open", "limit", "routes"},
     "an integration": {
         *("id", "account", "kind", "name", "paused", "created", "capture", "secret", "secrets"),
+        "id_header",
     },
     "a watch": {
         *("id", "integration", "url", "events", "form", "secret_version", "created", "secret"),
         *("status", "reason", "waiting", "in_flight", "failures", "last_success", "next_attempt"),
+        *("disabled_since", "failing_since", "rate"),
     },
     "an event": {
         *("id", "integration", "type", "data", "accepted", "open_deliveries", "event"),
@@ -132,6 +136,7 @@ OTHERS: Final = {
         *("id", "event", "watch", "state", "reason", "created", "ended", "attempts", "delivery"),
         *("at", "status", "ms", "answer", "from", "to", "deliveries", "next"),
     },
+    "a filter of events and deliveries": {"state", "type", "from", "to", "before"},
     "a warning": {"id", "time", "key_id", "plan", "limit", "level"},
     "policies": {
         *("hash", "loaded", "folder", "files", "environment", "on_store_failure", "plans"),
@@ -432,6 +437,27 @@ def test_tables(shell: Shell) -> None:
     for command in (("keys", "list"), ("accounts", "list"), ("warnings",), ("audit",)):
         head = shell.run(*command, "--text").splitlines()[0]
         assert set(re.split(" {2,}", head)) <= heads, command
+
+
+@pytest.mark.parametrize(
+    ("operation", "path", "command"),
+    [
+        ("listEvents", "/events", "events list"),
+        ("listDeadLetters", "/dead-letters", "deliveries dead"),
+        ("listDeliveries", "/deliveries", "deliveries list"),
+    ],
+)
+def test_filters(operation: str, path: str, command: str) -> None:
+    """Lists of events and deliveries have the same ones in both APIs and in commands."""
+    names = OTHERS["a filter of events and deliveries"]
+    names = names if operation == "listDeliveries" else names - {"state"}
+    (found,) = (each for each in OPERATIONS if each.name == operation)
+    assert {each.name for each in found.parameters if each.where == "query"} == names | {"count"}
+    (route,) = (each for each in ROUTES_OF_CUSTOMERS if each.path.endswith(path))
+    assert set(route.query) == names | {"limit"}
+    shown = CliRunner().invoke(cli, [*command.split(), "-h"]).stdout
+    options = set(re.findall(r"^  --(\w+) [^/]", shown, re.MULTILINE))
+    assert options == names | {"count", "store", "data"}
 
 
 # -- the table -------------------------------------------------------------------------------------

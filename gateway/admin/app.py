@@ -17,7 +17,16 @@ from gateway.admin.access import Access
 from gateway.admin.api.routes import add_api
 from gateway.admin.connection import waiting
 from gateway.admin.console.routes import add_console
-from gateway.admin.context import ACCESS, CLOCK, ERROR_DOCS, MANAGEMENT, PROXY, SESSIONS, now_s
+from gateway.admin.context import (
+    ACCESS,
+    CLOCK,
+    ERROR_DOCS,
+    MANAGEMENT,
+    PROXY,
+    READINESS,
+    SESSIONS,
+    now_s,
+)
 from gateway.admin.guard import (
     METRICS,
     MOST_BODY_BYTES,
@@ -95,6 +104,7 @@ def _add_probes(
         return await readiness()
 
     probes = Rounds(ask_readiness, _STALE_AFTER_S)
+    app[READINESS] = lambda: probes.get(None)
 
     async def show_metrics(request: web.Request) -> web.Response:
         # Shared by format, not by header: there are nine formats, and any number of headers.

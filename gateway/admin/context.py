@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from aiohttp import hdrs, web
 
 from gateway.admin.access import Access, is_actor_name
+from gateway.admin.readiness import Readiness
 from gateway.admin.sessions import Session, Sessions
 from gateway.domain.networks import (
     client_address,
@@ -32,6 +33,8 @@ SESSIONS: Final = web.AppKey("sessions", Sessions)
 CLOCK: Final[web.AppKey[Callable[[], float]]] = web.AppKey("clock")
 #: The current policy's `admin_proxy`.
 PROXY: Final[web.AppKey[Callable[[], AdminProxy]]] = web.AppKey("proxy")
+#: What a readiness probe is told now.
+READINESS: Final[web.AppKey[Callable[[], Awaitable[Readiness]]]] = web.AppKey("readiness")
 #: The current policy's `error_docs`.
 ERROR_DOCS: Final[web.AppKey[Callable[[], str | None]]] = web.AppKey("error_docs")
 

@@ -15,13 +15,16 @@ from gateway.cli.store import StoreChoice, store_options
 from gateway.cli.webhooks import (
     before_option,
     count_option,
+    delivering_policies_option,
     delivery_argument,
+    filter_options,
     integration_argument,
     paged,
     read_time,
     watch_argument,
     with_webhooks,
 )
+from gateway.domain.webhooks.deliveries import Filter
 from gateway.manage.deliveries import (
     STATES,
     delivery_as_json,
@@ -48,6 +51,7 @@ def deliveries() -> None:
 @integration_argument
 @watch_argument
 @click.option("--state", "states", multiple=True, type=click.Choice(STATES), help="Repeatable.")
+@filter_options
 @count_option
 @before_option
 @store_options
@@ -56,6 +60,7 @@ def list_deliveries(
     integration: str,
     watch: str,
     states: tuple[str, ...],
+    wanted: Filter,
     count: int,
     before_us: int,
     store: StoreAddress | None,
@@ -65,7 +70,8 @@ def list_deliveries(
     """List the deliveries of a watch, the newest first."""
 
     async def read(webhooks: Webhooks) -> list[Delivery]:
-        page_of = partial(webhooks.deliveries.of_watch, None, integration, watch, states)
+        its = (integration, watch, states)
+        page_of = partial(webhooks.deliveries.of_watch, None, *its, wanted=wanted)
         return await paged(page_of, count, before_us)
 
     _show_all(with_webhooks(StoreChoice(store, data), read), as_json)
@@ -73,12 +79,14 @@ def list_deliveries(
 
 @deliveries.command(epilog="Example: gateway deliveries dead int_5f1c8a60d3b2479e01c4a7b3")
 @integration_argument
+@filter_options
 @count_option
 @before_option
 @store_options
 @keyforms.shown_option
 def dead(
     integration: str,
+    wanted: Filter,
     count: int,
     before_us: int,
     store: StoreAddress | None,
@@ -88,7 +96,7 @@ def dead(
     """List the deliveries of an integration that were given up, the last one first."""
 
     async def read(webhooks: Webhooks) -> list[Delivery]:
-        page_of = partial(webhooks.deliveries.dead, None, integration)
+        page_of = partial(webhooks.deliveries.dead, None, integration, wanted=wanted)
         return await paged(page_of, count, before_us)
 
     _show_all(with_webhooks(StoreChoice(store, data), read), as_json)
@@ -131,12 +139,14 @@ def describe(
 @integration_argument
 @watch_argument
 @delivery_argument
+@delivering_policies_option
 @store_options
 @keyforms.json_option
 def resend(
     integration: str,
     watch: str,
     delivery: str,
+    policies: Path | None,
     store: StoreAddress | None,
     data: Path,
     as_json: bool,
@@ -148,7 +158,8 @@ def resend(
         known = await managed.delivery(None, *its, delivery)
         return await managed.resend(keyforms.os_actor(), None, *its, known.event)
 
-    made = with_webhooks(StoreChoice(store, data), send)
+    policy = keyforms.load_policy(policies)
+    made = with_webhooks(StoreChoice(store, data), send, policy=policy)
     if as_json:
         click.echo(json.dumps({"delivery": made}, indent=2))
     else:
@@ -167,6 +178,7 @@ def resend(
 @click.option(
     "--to", "to_us", required=True, metavar="TIME", callback=read_time, help="And before then."
 )
+@delivering_policies_option
 @store_options
 @keyforms.json_option
 def replay(
@@ -174,6 +186,7 @@ def replay(
     watch: str,
     from_us: int,
     to_us: int,
+    policies: Path | None,
     store: StoreAddress | None,
     data: Path,
     as_json: bool,
@@ -188,7 +201,8 @@ def replay(
             keyforms.os_actor(), None, integration, watch, from_us, to_us
         )
 
-    done = with_webhooks(StoreChoice(store, data), send)
+    policy = keyforms.load_policy(policies)
+    done = with_webhooks(StoreChoice(store, data), send, policy=policy)
     if as_json:
         click.echo(json.dumps(replayed_as_json(done), indent=2))
         return

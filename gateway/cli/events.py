@@ -15,10 +15,12 @@ from gateway.cli.webhooks import (
     before_option,
     count_option,
     event_argument,
+    filter_options,
     integration_argument,
     paged,
     with_webhooks,
 )
+from gateway.domain.webhooks.deliveries import Filter
 from gateway.manage.deliveries import EventView, event_as_json, event_view_as_json
 from gateway.manage.views import moment
 from gateway.manage.webhooks import Webhooks
@@ -36,12 +38,14 @@ def events() -> None:
 
 @events.command("list", epilog="Example: gateway events list int_5f1c8a60d3b2479e01c4a7b3")
 @integration_argument
+@filter_options
 @count_option
 @before_option
 @store_options
 @keyforms.shown_option
 def list_events(
     integration: str,
+    wanted: Filter,
     count: int,
     before_us: int,
     store: StoreAddress | None,
@@ -51,7 +55,7 @@ def list_events(
     """List the events of an integration that are still kept, the newest first."""
 
     async def read(webhooks: Webhooks) -> list[KeptEvent]:
-        page_of = partial(webhooks.deliveries.events, None, integration)
+        page_of = partial(webhooks.deliveries.events, None, integration, wanted=wanted)
         return await paged(page_of, count, before_us)
 
     found = with_webhooks(StoreChoice(store, data), read)

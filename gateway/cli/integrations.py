@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,6 +12,7 @@ import click
 from gateway.cli import keyforms, terminal
 from gateway.cli.store import StoreChoice, choose_for_new, store_options
 from gateway.cli.webhooks import (
+    delivering_policies_option,
     given_fields,
     integration_argument,
     read_secrets,
@@ -26,8 +27,17 @@ from gateway.manage.webhooks import Webhooks
 from gateway.stores.redis.address import StoreAddress
 
 _HEAD: Final = ("ID", "ACCOUNT", "KIND", "NAME", "STATUS")
+#: Option that `edit` can clear -> the field, and its cleared value.
+_CLEARED: Final[Mapping[str, tuple[str, object]]] = {"id-header": ("id_header", None)}
 
 Change = Callable[..., Awaitable[Integration]]
+
+_id_header = click.option(
+    "--id-header",
+    metavar="NAME",
+    help="Of the kind generic: the header that has the id of a webhook, such as X-Delivery-Id. It "
+    "is not signed. Default: the id is in the body.",
+)
 
 
 @click.group(
@@ -44,6 +54,7 @@ def integrations() -> None:
 @click.option("--account", required=True, help="Whose integration it is.")
 @click.option("--name", required=True, help="What it is for.")
 @click.option("--paused", is_flag=True, default=None, help="It captures nothing until resumed.")
+@_id_header
 @secret_options
 @store_options
 @keyforms.json_option
@@ -106,16 +117,19 @@ def describe(integration: str, store: StoreAddress | None, data: Path, as_json: 
     epilog="Example: gateway integrations edit int_5f1c8a60d3b2479e01c4a7b3 --name Code"
 )
 @integration_argument
-@click.option("--name", required=True, help="What it is for.")
+@click.option("--name", help="What it is for.")
+@_id_header
+@keyforms.clearing_options(_CLEARED)
 @store_options
 @keyforms.json_option
 def edit(
-    integration: str, name: str, store: StoreAddress | None, data: Path, as_json: bool
+    integration: str, store: StoreAddress | None, data: Path, as_json: bool, **options: Any
 ) -> None:
-    """Rename an integration."""
+    """Rename an integration, or change the header with the ids of its webhooks."""
+    given = keyforms.changed_fields(options, _CLEARED)
 
     async def change(webhooks: Webhooks) -> Integration:
-        return await webhooks.integrations.edit(keyforms.os_actor(), integration, {"name": name})
+        return await webhooks.integrations.edit(keyforms.os_actor(), integration, given)
 
     _show(with_webhooks(StoreChoice(store, data), change), as_json)
 
@@ -219,6 +233,7 @@ def remove(
     help="A JSON object: what the event is about; - reads it from stdin.",
 )
 @click.option("--id", "event_id", help="Sent again with the same id, it is the same event.")
+@delivering_policies_option
 @store_options
 @keyforms.json_option
 def publish(
@@ -226,6 +241,7 @@ def publish(
     event_type: str,
     content: Any,
     event_id: str | None,
+    policies: Path | None,
     store: StoreAddress | None,
     data: Path,
     as_json: bool,
@@ -236,7 +252,8 @@ def publish(
     async def send(webhooks: Webhooks) -> Published:
         return await webhooks.integrations.publish(integration, given)
 
-    done = with_webhooks(StoreChoice(store, data), send)
+    policy = keyforms.load_policy(policies)
+    done = with_webhooks(StoreChoice(store, data), send, policy=policy)
     if as_json:
         _print({"event": done.event, "deliveries": done.deliveries})
         return

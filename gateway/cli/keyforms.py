@@ -31,6 +31,7 @@ _OPTIONS: Final = {
     **{"overlap": "--overlap", "expires_before": "--expires-before"},
     **{"kind": "--kind", "secrets": "--secret-file", "url": "--url", "events": "--event"},
     **{"form": "--form", "type": "--type", "data": "--content", "id": "--id"},
+    **{"from": "--from", "to": "--to", "id_header": "--id-header", "rate": "--rate"},
 }
 _LIMIT: Final = "one like plan=300/minute,burst=500"
 
@@ -126,7 +127,7 @@ def changed_fields(
 
     cleared: option -> its field, and the field's cleared value
     """
-    gone = {name for name in cleared if options.pop(f"no_{name}")}
+    gone = {name for name in cleared if options.pop(f"no_{name.replace('-', '_')}")}
     given = fields_of(options)
     for name in sorted(gone):
         field, nothing = cleared[name]

@@ -16,6 +16,7 @@ from click.core import ParameterSource
 from gateway.cli.keyforms import usage_error
 from gateway.cli.options import Folder
 from gateway.domain.ports import CorruptRecord, StoreDown
+from gateway.domain.webhooks.settings import WebhookSettings
 from gateway.manage.problems import Invalid, Problem
 from gateway.stores.managed import ManagedStores, open_managed
 from gateway.stores.redis.address import (
@@ -107,11 +108,16 @@ def read_store(ctx: click.Context, option: click.Parameter, url: str | None) -> 
         raise click.UsageError(f"--store: {error}", ctx) from error
 
 
-def with_managed(choice: StoreChoice, action: Callable[[ManagedStores], Awaitable[T]]) -> T:
+def with_managed(
+    choice: StoreChoice,
+    action: Callable[[ManagedStores], Awaitable[T]],
+    webhooks: Callable[[], WebhookSettings] = WebhookSettings,
+) -> T:
     """Run an action on the store. Raises UsageError for Invalid, else ClickException."""
+    managed = partial(open_managed, webhooks=webhooks)
 
     async def act() -> T:
-        async with open_store(choice) as address, open_managed(address) as stores:
+        async with open_store(choice) as address, managed(address) as stores:
             # Expiry is decided by the store's time.
             await stores.sync()
             return await action(stores)

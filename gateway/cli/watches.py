@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,6 +45,13 @@ _form = click.option(
     type=click.Choice(["timed", "body-only"]),
     help="What x-service-signature is over: timestamp and body, or the body alone.",
 )
+_rate = click.option(
+    "--rate",
+    metavar="RATE",
+    help="The most attempts in any second, minute or hour, such as 10/second.",
+)
+#: Option that `edit` can clear -> the field, and its cleared value.
+_CLEARED: Final[Mapping[str, tuple[str, object]]] = {"rate": ("rate", None)}
 _policies = keyforms.policies_option("whose webhooks.allow and deny hold for the URL")
 
 
@@ -64,6 +71,7 @@ def watches() -> None:
 @_url
 @_events
 @_form
+@_rate
 @_policies
 @store_options
 @keyforms.json_option
@@ -135,6 +143,8 @@ def describe(
 @_url
 @_events
 @_form
+@_rate
+@keyforms.clearing_options(_CLEARED)
 @_policies
 @store_options
 @keyforms.json_option
@@ -148,9 +158,7 @@ def edit(
     **options: Any,
 ) -> None:
     """Change fields of a watch. Other fields stay as they are; events are replaced as a whole."""
-    given = given_fields(**options)
-    if not given:
-        raise click.UsageError("no field to change was given")
+    given = keyforms.changed_fields(options, _CLEARED)
     policy = keyforms.load_policy(policies)
 
     async def change(webhooks: Webhooks) -> WatchView:

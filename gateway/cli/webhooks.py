@@ -6,18 +6,20 @@ import os
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 
 import click
 
+from gateway.cli import keyforms
 from gateway.cli.keyforms import usage_error
 from gateway.cli.store import StoreChoice, with_managed
 from gateway.domain.policy import Policy
 from gateway.domain.webhooks.deliveries import Page, is_id
 from gateway.domain.webhooks.events import Integration
 from gateway.domain.webhooks.settings import WebhookSettings
-from gateway.manage.deliveries import MOST_PAGE
+from gateway.manage.deliveries import FILTER_FIELDS, MOST_PAGE, read_filter
 from gateway.manage.problems import Invalid
 from gateway.manage.reading import read_moment_us
 from gateway.manage.webhooks import Webhooks, build_webhooks
@@ -54,6 +56,10 @@ class Key:
             )
 
 
+#: Of what queues deliveries: they go by the couriers' settings.
+delivering_policies_option = keyforms.policies_option("whose webhooks.budget and keep hold")
+
+
 def with_webhooks(
     choice: StoreChoice,
     action: Action[T],
@@ -84,7 +90,7 @@ def with_webhooks(
             )
         )
 
-    return with_managed(choice, act)
+    return with_managed(choice, act, lambda: settings)
 
 
 def _check_folder(data: Path) -> None:
@@ -215,3 +221,28 @@ before_option = click.option(
     callback=read_time,
     help="Only those before 2026-12-31T12:00:00Z.",
 )
+
+
+def filter_options(command: Command) -> Command:
+    """Add --type, --from and --to; the command gets them as `wanted: Filter`."""
+
+    @wraps(command)
+    def filtered(**options: Any) -> object:
+        given = {name: options.pop(f"wanted_{name}") for name in FILTER_FIELDS}
+        try:
+            options["wanted"] = read_filter(given_fields(**given))
+        except Invalid as invalid:
+            raise usage_error(invalid) from invalid
+        return command(**options)
+
+    helps = {
+        "type": "Only of events of this type, such as pull_request.merged, or of all of "
+        "pull_request.*.",
+        "from": "Only from then on: 2026-12-31T12:00:00Z, or 2026-12-31 in UTC.",
+        "to": "Only before then.",
+    }
+    options: Callable[..., object] = filtered
+    for name, words in reversed(helps.items()):
+        metavar = "TYPE" if name == "type" else "TIME"
+        options = click.option(f"--{name}", f"wanted_{name}", metavar=metavar, help=words)(options)
+    return cast(Command, options)

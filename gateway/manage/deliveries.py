@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from gateway.domain.audit import Event
 from gateway.domain.ports import (
@@ -23,8 +23,10 @@ from gateway.domain.ports import (
     StoreDown,
 )
 from gateway.domain.webhooks.deliveries import (
+    ALL,
     Attempt,
     Delivery,
+    Filter,
     KeptEvent,
     Page,
     Replayed,
@@ -36,8 +38,9 @@ from gateway.domain.webhooks.watches import Watch
 from gateway.manage import audit_log
 from gateway.manage.audit_log import Actor
 from gateway.manage.problems import Conflict, Fault, Full, Invalid, NotThere
-from gateway.manage.reading import Reader, found, read_moment_us
+from gateway.manage.reading import Reader, found, read_fields, read_moment_us
 from gateway.manage.views import moment
+from gateway.manage.watches import read_pattern
 
 #: The most of one page, and deliveries of one replay.
 MOST_PAGE: Final = 200
@@ -58,17 +61,21 @@ class ReplayStore(Protocol):
 class Queue(Protocol):
     """What `stores.webhooks.queue` keeps of a shard."""
 
-    async def events(self, integration: str, most: int, before_us: int) -> Page[KeptEvent]: ...
+    async def events(
+        self, integration: str, most: int, before_us: int, wanted: Filter
+    ) -> Page[KeptEvent]: ...
     async def event(self, event: str) -> KeptEvent | None: ...
     async def delivery(self, delivery: str) -> Delivery | None: ...
     async def deliveries(
-        self, watch: str, most: int, before_us: int, states: Collection[str]
+        self, watch: str, most: int, before_us: int, states: Collection[str], wanted: Filter
     ) -> Page[Delivery]: ...
     async def deliveries_of(self, event: str) -> list[Delivery]: ...
-    async def dead(self, integration: str, most: int, before_us: int) -> Page[Delivery]: ...
-    async def resend(self, event: str, watch: str) -> str | None: ...
+    async def dead(
+        self, integration: str, most: int, before_us: int, wanted: Filter
+    ) -> Page[Delivery]: ...
+    async def resend(self, event: str, watch: str, account: str) -> str | None: ...
     async def replay(
-        self, integration: str, watch: str, from_us: int, to_us: int, most: int
+        self, integration: str, watch: str, from_us: int, to_us: int, most: int, account: str
     ) -> Replayed | None: ...
 
 
@@ -96,21 +103,33 @@ class Deliveries:
         self._clock_us = clock_us
 
     async def events(
-        self, account: str | None, integration: str, most: int = 50, before_us: int = 0
+        self,
+        account: str | None,
+        integration: str,
+        most: int = 50,
+        before_us: int = 0,
+        wanted: Filter = ALL,
     ) -> Page[KeptEvent]:
         """The newest first; large ones make a page shorter.
+
+        Only the next 500 are searched for a type: a page may be empty though there are more.
 
         before_us: accepted before then; 0: any. Raises NotThere, Invalid.
         """
         queue = await self._queue(account, integration)
-        return await queue.events(integration, _page(most), before_us)
+        return await queue.events(integration, _page(most), before_us, wanted)
 
     async def event_views(
-        self, account: str | None, integration: str, most: int = 50, before_us: int = 0
+        self,
+        account: str | None,
+        integration: str,
+        most: int = 50,
+        before_us: int = 0,
+        wanted: Filter = ALL,
     ) -> Page[EventView]:
         """`events` with the deliveries of each."""
         queue = await self._queue(account, integration)
-        kept = await queue.events(integration, _page(most), before_us)
+        kept = await queue.events(integration, _page(most), before_us, wanted)
         views = [EventView(each, tuple(await queue.deliveries_of(each.id))) for each in kept]
         return Page(views, kept.next_us)
 
@@ -128,10 +147,12 @@ class Deliveries:
         states: Collection[str] = (),
         most: int = 50,
         before_us: int = 0,
+        wanted: Filter = ALL,
     ) -> Page[Delivery]:
         """Those of a watch, the newest first. states: only these; raises NotThere, Invalid
 
-        Only the next 500 are searched for states: a page may be empty though there are more.
+        Only the next 500 are searched for states and a type: a page may be empty though there are
+        more.
         """
         queue = await self._watch(account, integration, watch)
         faults = [
@@ -141,7 +162,7 @@ class Deliveries:
         ]
         if faults:
             raise Invalid(*faults)
-        return await queue.deliveries(watch, _page(most), before_us, states)
+        return await queue.deliveries(watch, _page(most), before_us, states, wanted)
 
     async def delivery(
         self, account: str | None, integration: str, watch: str, delivery: str
@@ -157,14 +178,20 @@ class Deliveries:
         return known
 
     async def dead(
-        self, account: str | None, integration: str, most: int = 50, before_us: int = 0
+        self,
+        account: str | None,
+        integration: str,
+        most: int = 50,
+        before_us: int = 0,
+        wanted: Filter = ALL,
     ) -> Page[Delivery]:
         """The dead letters, the last one first; what is sent again is none.
 
-        before_us: given up before then; 0: any. Raises NotThere, Invalid.
+        before_us: given up before then; 0: any. wanted: by when they were given up. Raises
+            NotThere, Invalid.
         """
         queue = await self._queue(account, integration)
-        return await queue.dead(integration, _page(most), before_us)
+        return await queue.dead(integration, _page(most), before_us, wanted)
 
     async def resend(
         self, actor: Actor, account: str | None, integration: str, watch: str, event: str
@@ -173,10 +200,11 @@ class Deliveries:
 
         Raises NotThere, Conflict, Full.
         """
+        its = await self._integration(account, integration)
         queue = await self._watch(account, integration, watch)
         await self._event(queue, integration, event)
         try:
-            made = await queue.resend(event, watch)
+            made = await queue.resend(event, watch, its.account)
         except BudgetSpent as error:
             raise Full("there is no room for more deliveries until some are over") from error
         except ResentTooOften as error:
@@ -204,13 +232,12 @@ class Deliveries:
         """
         its = await self._integration(account, integration)
         queue = await self._watch(account, integration, watch)
-        if from_us >= to_us:
-            raise Invalid(Fault("to", str(moment(to_us)), f"a time after {moment(from_us)}"))
+        _check_span(from_us, to_us)
         token = await self._resources.begin_replay(its.account)
         if token is None:
             raise Conflict("another replay of the account is in progress: wait until it has ended")
         try:
-            made = await queue.replay(integration, watch, from_us, to_us, MOST_REPLAY)
+            made = await queue.replay(integration, watch, from_us, to_us, MOST_REPLAY, its.account)
         except BudgetSpent as error:
             raise Full("there is no room for more deliveries until some are over") from error
         finally:
@@ -269,6 +296,26 @@ class Deliveries:
 SPAN_FIELDS: Final[Mapping[str, Reader]] = {
     name: partial(read_moment_us, name) for name in ("from", "to")
 }
+#: The filters of lists of events and deliveries, none required.
+FILTER_FIELDS: Final[Mapping[str, Reader]] = {"type": partial(read_pattern, "type"), **SPAN_FIELDS}
+
+
+def read_filter(given: Mapping[str, object]) -> Filter:
+    """The filter of a list. given: some of FILTER_FIELDS; raises Invalid"""
+    return filter_of(read_fields(given, FILTER_FIELDS))
+
+
+def filter_of(values: Mapping[str, Any]) -> Filter:
+    """The same of values that were read, among others. Raises Invalid."""
+    from_us, to_us = values.get("from"), values.get("to")
+    if from_us is not None and to_us is not None:
+        _check_span(from_us, to_us)
+    return Filter(values.get("type", ""), from_us, to_us)
+
+
+def _check_span(from_us: int, to_us: int) -> None:
+    if from_us >= to_us:
+        raise Invalid(Fault("to", str(moment(to_us)), f"a time after {moment(from_us)}"))
 
 
 def queued_words(count: int) -> str:
@@ -288,26 +335,34 @@ def _page(most: int) -> int:
     return most
 
 
-def event_as_json(event: KeptEvent) -> dict[str, object]:
-    """An event; `event` is what is delivered, or null where it is too long or no JSON."""
+def body_as_json(body: bytes) -> object:
+    """The body of an event; null where it is too long, or no JSON."""
     try:
-        body = json.loads(event.body)
+        return json.loads(body)
     except (ValueError, RecursionError):
-        body = None
+        return None
+
+
+def event_as_json(
+    event: KeptEvent, body_as_json: Callable[[bytes], object] = body_as_json
+) -> dict[str, object]:
+    """An event; `event` is what is delivered."""
     return {
         "id": event.id,
         "integration": event.integration,
         "type": event.type,
         "accepted": moment(event.at_us),
         "open_deliveries": event.left,
-        "event": body,
+        "event": body_as_json(event.body),
     }
 
 
-def event_view_as_json(view: EventView) -> dict[str, object]:
+def event_view_as_json(
+    view: EventView, body_as_json: Callable[[bytes], object] = body_as_json
+) -> dict[str, object]:
     """An event with its deliveries."""
     return {
-        **event_as_json(view.event),
+        **event_as_json(view.event, body_as_json),
         "deliveries": [delivery_as_json(each) for each in view.deliveries],
     }
 

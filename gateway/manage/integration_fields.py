@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from gateway.domain.webhooks.event_types import is_type
 from gateway.domain.webhooks.events import MOST_ID
+from gateway.domain.webhooks.id_headers import MOST_NAME, is_id_header
 from gateway.domain.webhooks.kinds.table import KINDS
 from gateway.manage.problems import Fault, Invalid
 from gateway.manage.reading import Reader, found, read_name, read_word
@@ -19,6 +20,10 @@ LEAST_SECRET: Final = 16
 MOST_SECRET: Final = 512
 _SECRET_WORDS: Final = f"{LEAST_SECRET} to {MOST_SECRET} printable ASCII characters, without spaces"
 _ID_WORDS: Final = f"1 to {MOST_ID} printable characters"
+_ID_HEADER_WORDS: Final = (
+    f"the name of a header of the sender's own, up to {MOST_NAME} characters: not Authorization, "
+    "Cookie, Host, Content-*, one of the signature, or one that the gateway sets"
+)
 
 
 def _read_kind(value: object) -> str:
@@ -31,6 +36,24 @@ def _read_paused(value: object) -> bool:
     if not isinstance(value, bool):
         raise Invalid(Fault("paused", found(value), "true or false"))
     return value
+
+
+def _read_id_header(value: object) -> str:
+    """In lower case; "": there is none any more."""
+    if value is None:
+        return ""
+    # The Kelvin sign is a k in lower case.
+    if not (isinstance(value, str) and value.isascii() and is_id_header(value.lower())):
+        raise Invalid(Fault("id_header", found(value), _ID_HEADER_WORDS))
+    return value.lower()
+
+
+def check_id_header(kind: str, values: Mapping[str, Any]) -> None:
+    """Raises Invalid where a header with the id is given, and the kind knows of none."""
+    if values.get("id_header") and not KINDS[kind].takes_id_header:
+        names = [each.name for each in KINDS.values() if each.takes_id_header]
+        expected = f"none, as only the kind {', '.join(names)} has one"
+        raise Invalid(Fault("id_header", found(values["id_header"]), expected))
 
 
 def read_secrets(value: object) -> tuple[str, ...]:
@@ -71,7 +94,11 @@ def _read_id(value: object) -> str:
     return value
 
 
-CHANGEABLE: Final[Mapping[str, Reader]] = {"name": read_name, "paused": _read_paused}
+CHANGEABLE: Final[Mapping[str, Reader]] = {
+    "name": read_name,
+    "paused": _read_paused,
+    "id_header": _read_id_header,
+}
 NEW_FIELDS: Final[Mapping[str, Reader]] = {
     **CHANGEABLE,
     "kind": _read_kind,

@@ -25,6 +25,7 @@ from gateway.manage.integration_fields import (
     CHANGEABLE,
     EVENT_FIELDS,
     NEW_FIELDS,
+    check_id_header,
     read_secrets,
 )
 from gateway.manage.problems import Changed, Conflict, Fault, Full, Invalid, NotThere
@@ -114,6 +115,7 @@ class Integrations:
         values = read_fields(given, NEW_FIELDS, "kind", "account", "name")
         its_secrets = values.pop("secrets", None)
         kind = KINDS[values["kind"]]
+        check_id_header(kind.name, values)
         integration = Integration(
             f"int_{self._new_id()}", created_us=self._clock_us(), **_in_record(values)
         )
@@ -163,8 +165,10 @@ class Integrations:
         ]
         if faults:
             raise Invalid(*faults)
-        values = _in_record(read_fields(given, CHANGEABLE))
-        return await self._change(actor, "integration.edit", old, replace(old, **values))
+        values = read_fields(given, CHANGEABLE)
+        check_id_header(old.kind, values)
+        new = replace(old, **_in_record(values))
+        return await self._change(actor, "integration.edit", old, new)
 
     async def pause(
         self, actor: Actor, integration: str, version: str | None = None
@@ -344,6 +348,7 @@ def _recorded(integration: Integration) -> dict[str, object]:
         "name": integration.name,
         "paused": integration.is_paused,
         "created": moment(integration.created_us),
+        "id_header": integration.id_header or None,
     }
 
 

@@ -21,6 +21,7 @@ from gateway.domain.webhooks.watches import (
     MOST_PATTERNS,
     MOST_WATCHES,
     Health,
+    Rate,
     Watch,
     mark_of,
     secret_of,
@@ -28,8 +29,9 @@ from gateway.domain.webhooks.watches import (
 from gateway.manage import audit_log
 from gateway.manage.audit_log import Actor
 from gateway.manage.problems import Changed, Conflict, Fault, Invalid, NotThere
-from gateway.manage.reading import Reader, found, read_fields
+from gateway.manage.reading import Reader, found, or_none, read_fields
 from gateway.manage.views import moment, version_of
+from gateway.policies import fields
 
 _URL_WORDS: Final = "an https:// URL of a public host"
 _PATTERN_WORDS: Final = 'a type such as "pull_request.merged", or "pull_request.*"'
@@ -156,7 +158,7 @@ class Watches:
         given: Mapping[str, object],
         version: str | None = None,
     ) -> WatchView:
-        """Change some fields. With another URL, what waits is due now.
+        """Change some fields. With another URL, what waits is due now; another rate holds at once.
 
         Raises NotThere, Invalid, Changed.
         """
@@ -247,7 +249,12 @@ class Watches:
                 raise Invalid(Fault("url", fault, _URL_WORDS))
             return url
 
-        return {"url": read_url, "events": _read_events, "form": _read_form}
+        return {
+            "url": read_url,
+            "events": _read_events,
+            "form": _read_form,
+            "rate": or_none(_read_rate),
+        }
 
     async def _integration(self, account: str, integration: str) -> Integration:
         its = await self._store.integration(integration)
@@ -304,6 +311,7 @@ def watch_as_json(watch: Watch) -> dict[str, object]:
         "url": watch.url,
         "events": list(watch.events),
         "form": watch.form,
+        "rate": None if watch.rate is None else str(watch.rate),
         "secret_version": watch.version,
         "created": moment(watch.created_us),
     }
@@ -345,6 +353,13 @@ def status_words(health: Health) -> str:
     return f"disabled{since}{after}{because}"
 
 
+def read_pattern(at: str, value: object) -> str:
+    """A type of events, or `PREFIX.*`. at: the field's name; raises Invalid"""
+    if not isinstance(value, str) or not is_pattern(value):
+        raise Invalid(Fault(at, found(value), _PATTERN_WORDS))
+    return value
+
+
 def _not_there() -> NotThere:
     return NotThere("there is no watch with this id")
 
@@ -381,3 +396,12 @@ def _read_form(value: object) -> str:
     if value not in ("timed", "body-only"):
         raise Invalid(Fault("form", found(value), _FORM_WORDS))
     return str(value)
+
+
+def _read_rate(value: object) -> Rate:
+    if not isinstance(value, str):
+        raise Invalid(Fault("rate", found(value), fields.DELIVERY_RATE_EXPECTED))
+    try:
+        return Rate(*fields.read_delivery_rate(value))
+    except ValueError as error:
+        raise Invalid(Fault("rate", found(value), str(error))) from error

@@ -32,6 +32,9 @@ RATE_EXPECTED: Final = "a rate such as 30/minute (units: second, minute, hour, d
 QUOTA_EXPECTED: Final = "a quota such as 10000/day (units: second, minute, hour, day, week, month)"
 RATE: Final = rf"({_DIGITS}) *\/ *(second|minute|hour|day)"
 QUOTA: Final = rf"({_DIGITS}) *\/ *(second|minute|hour|day|week|month)"
+#: Of deliveries to a watch.
+DELIVERY_RATE: Final = rf"({_DIGITS}) *\/ *(second|minute|hour)"
+DELIVERY_RATE_EXPECTED: Final = "a rate such as 10/second (units: second, minute, hour)"
 #: A name of the IANA time zone database.
 ZONE: Final = r"[A-Z][A-Za-z0-9_+-]{0,31}(?:/[A-Za-z0-9_+-]{1,31}){0,2}"
 ZONE_EXPECTED: Final = "a time zone such as Europe/Berlin"
@@ -91,6 +94,11 @@ def read_rate(text: str) -> tuple[int, int]:
 def read_quota(text: str) -> tuple[int, int]:
     """The same for a quota, also per week and month."""
     return _read_amount(text, QUOTA, QUOTA_EXPECTED)
+
+
+def read_delivery_rate(text: str) -> tuple[int, int]:
+    """The same for the rate of a watch, per hour at most."""
+    return _read_amount(text, DELIVERY_RATE, DELIVERY_RATE_EXPECTED)
 
 
 def read_zone(text: str) -> str:

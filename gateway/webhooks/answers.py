@@ -8,6 +8,7 @@ from typing import Final, TypeVar
 from aiohttp import hdrs, web
 
 from gateway.domain.webhooks.deliveries import Page
+from gateway.domain.webhooks.raw_bodies import written
 from gateway.manage.refusals import Told
 from gateway.manage.views import moment
 
@@ -26,7 +27,16 @@ def shown(
 
 def shown_page(page: Page[T], as_json: Callable[[T], object]) -> web.Response:
     """A page of a list. `next` is the `before` of the page after it; null: there is none."""
-    return shown({"items": [as_json(each) for each in page], "next": moment(page.next_us or None)})
+    return shown(page_as_json(page, as_json))
+
+
+def page_as_json(page: Page[T], as_json: Callable[[T], object]) -> dict[str, object]:
+    return {"items": [as_json(each) for each in page], "next": moment(page.next_us or None)}
+
+
+def shown_as_kept(body: object) -> web.Response:
+    """An answer with events whose bodies are of `as_kept`."""
+    return web.Response(body=written(body), content_type="application/json")
 
 
 def page_of(found: Sequence[T], limit: int, at_us: Callable[[T], int]) -> Page[T]:

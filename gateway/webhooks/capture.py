@@ -10,6 +10,7 @@ local file.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections import Counter
@@ -40,9 +41,13 @@ from gateway.webhooks.known import KnownIntegrations
 from gateway.webhooks.requests import client_of, read_body, request_id_of
 from gateway.webhooks.sealing import Sealer
 from gateway.webhooks.spool import Spool, SpoolFull
+from gateway.webhooks.turns import Turns
 
 log = logging.getLogger("gateway")
 
+#: A larger webhook may take 5 to 80 ms of the event loop. They are read one at a time, those of all
+#: accounts in turn, and after each the loop is left to all else for as long as it took.
+LARGE: Final = 64 * 1024
 #: After so many seconds a provider may try again, where there is no store.
 RETRY_S: Final = 30
 
@@ -52,6 +57,7 @@ class CaptureStore(Protocol):
 
     async def captures_to(self, capture: str) -> Integration | None: ...
     async def integration(self, integration: str) -> Integration | None: ...
+    async def is_marked(self) -> bool: ...
 
 
 class Capture:
@@ -86,6 +92,7 @@ class Capture:
         self._most_bytes = most_bytes
         self._client = client
         self._bodies = bodies or BodyBudget()
+        self._large = Turns(at_once=1, of_account=1, most_of_account=None)
         self._throttle = LogThrottle()
         self.results: Counter[tuple[str, str]] = Counter()
 
@@ -134,13 +141,13 @@ class Capture:
         """The result, and words for the provider. Raises _NotCaptured."""
 
         def header(name: str) -> str:
+            if name == integration.id_header:
+                # Of two there is no telling which is the id: as one value, they cannot be any.
+                return ", ".join(request.headers.getall(name, []))
             return request.headers.get(name, "")
 
         try:
-            secrets = self._sealer.open(integration.id, integration.sealed)
-            event = captured(
-                *(integration, body, header, secrets, self._clock_us()), self._most_bytes()
-            )
+            event = await self._read(integration, body, header)
             if event is None:
                 return "ignored", "Events of this type are not captured."
             deliveries = await self._kept(integration, event, is_outage)
@@ -164,14 +171,40 @@ class Capture:
             return "spooled", f"Captured as {event.id}, which is delivered later."
         return "captured", f"Captured as {event.id}; {queued_words(deliveries)}."
 
+    async def _read(
+        self, integration: Integration, body: bytes, header: Callable[[str], str]
+    ) -> Event | None:
+        """The event of a webhook; raises what `captured` does."""
+        secrets = self._sealer.open(integration.id, integration.sealed)
+
+        def read() -> Event | None:
+            now_us, most = self._clock_us(), self._most_bytes()
+            return captured(integration, body, header, secrets, now_us, most)
+
+        if len(body) <= LARGE:
+            return read()
+        async with self._large.of(integration.account):
+            began = time.monotonic()
+            try:
+                return read()
+            finally:
+                await asyncio.sleep(time.monotonic() - began)
+
     async def accept_spooled(self, integration: str, event: Event) -> int:
-        """Keep an event of the local file in the store. Raises StoreDown, BudgetSpent."""
+        """Keep an event of the local file in the store. Raises StoreDown, BudgetSpent.
+
+        It waits while the store has no data: a backup may be restored.
+        """
         try:
             its = await self._store.integration(integration)
         except CorruptRecord:
-            its = None
-        # One that is removed has no watches: nothing waits of what it gets.
-        return await self._accept(integration, "" if its is None else its.account, event)
+            return await self._accept(integration, "", event)
+        if its is not None:
+            return await self._accept(integration, its.account, event)
+        if not await self._store.is_marked():
+            raise StoreDown("the store has lost its integrations")
+        self._warn(f"a webhook of {integration} is dropped", "it was removed", "removed")
+        return 0
 
     async def _accept(self, integration: str, account: str, event: Event) -> int:
         """How many deliveries an event has, which is kept in the store."""
@@ -197,7 +230,7 @@ class Capture:
         self._warn(f"{what} cannot be captured", error, subject)
         return _NotCaptured("unavailable", told(errors.STORE_UNAVAILABLE))
 
-    def _warn(self, words: str, error: Exception, subject: str) -> None:
+    def _warn(self, words: str, error: Exception | str, subject: str) -> None:
         if (suppressed := self._throttle.suppressed(subject, time.monotonic())) is not None:
             more = f" ({suppressed} such webhooks were suppressed)" if suppressed else ""
             log.warning("%s: %s%s", words, error, more)

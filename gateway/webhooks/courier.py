@@ -54,12 +54,38 @@ MOST_CLAIMED: Final = 256
 #: their deliveries then have all slots. Up to twice as many as there are slots are in flight; the
 #: more there are, the fewer of one watch begin.
 GIVES_BACK_S: Final = 1.0
-#: The share of slots that is claimed at once then, as every claim lessens the share of a watch.
+#: The bytes of events in flight, which are bounded as slots are: up to twice as many with those of
+#: deliveries that take longer. An endpoint that reads nothing holds three times its event in this
+#: process, and one event may be on its way to fifty of them at once.
+MOST_BYTES: Final = 64 * 1024 * 1024
+#: The share of slots and bytes that is claimed at once then, as every claim lessens the share of a
+#: watch.
 _STEP: Final = 0.125
 #: After an error of the store, and between attempts to record an outcome.
 _PAUSE_S: Final = 0.25
 _LOST_RECORD: Final = "the record of the watch cannot be read"
 _FAULT: Final = "the gateway could not make the attempt"
+
+
+@dataclass(slots=True)
+class _Used:
+    """Slots, or bytes. slow: by deliveries that gave theirs back; others: to watches not good"""
+
+    all: int = 0
+    slow: int = 0
+    others: int = 0
+
+    def room(self, most: int) -> tuple[int, float]:
+        """How many more may be used now, and what share of the usual number one watch may have."""
+        left = 2 * most - self.all
+        if left > most:
+            return left - most, 1.0
+        free = most - self.all + self.slow
+        return min(free, left, max(1, int(most * _STEP))), left / most
+
+    def others_room(self, most: int) -> int:
+        """How many more of them the watches that are not good may have."""
+        return max(0, max(1, int(most * OTHERS)) - self.others)
 
 
 @dataclass(slots=True)
@@ -74,6 +100,15 @@ class _Shard:
     wake: asyncio.Event = field(default_factory=asyncio.Event)
     held: dict[str, Claimed] = field(default_factory=dict)
     is_short: bool = False
+
+
+@dataclass(slots=True)
+class _Flight:
+    """A delivery in flight. is_slow: it gave its slot and its bytes back"""
+
+    shard: _Shard
+    claimed: Claimed
+    is_slow: bool = False
 
 
 class Courier:
@@ -105,11 +140,8 @@ class Courier:
         self._dice = dice
         self._name = secrets.token_hex(8)
         self._claims = 0
-        #: Deliveries in flight to watches that are not good.
-        self._others = 0
+        self._slots, self._bytes = _Used(), _Used()
         self._in_flight: set[asyncio.Task[None]] = set()
-        #: Those without a slot.
-        self._slow: set[asyncio.Task[None]] = set()
         self._freed = asyncio.Event()
         self._claiming = asyncio.Lock()
         self._stopping = False
@@ -151,11 +183,15 @@ class Courier:
                 async with self._claiming:
                     if self._stopping:
                         return
-                    free, share = self._room()
-                    if free > 0:
+                    free, share = self._slots.room(self._settings().slots)
+                    free_bytes, share_of_bytes = self._bytes.room(MOST_BYTES)
+                    if free > 0 and free_bytes > 0:
                         # Before the claim: what becomes due meanwhile may not be in its answer.
                         shard.wake.clear()
-                        wait_s = await self._claim(shard, min(free, MOST_CLAIMED), share)
+                        wait_s = await self._claim(
+                            *(shard, min(free, MOST_CLAIMED), free_bytes),
+                            min(share, share_of_bytes),
+                        )
                     else:
                         self._freed.clear()
                         await self._freed.wait()
@@ -171,49 +207,68 @@ class Courier:
                     async with asyncio.timeout(wait_s):
                         await shard.wake.wait()
 
-    def _warn(self, words: str, error: Exception, *, trace: bool = False) -> None:
+    def _warn(self, words: str, error: Exception | str, *, trace: bool = False) -> None:
         """Once a second for all shards, which have one store. trace: with where it was raised"""
         if (suppressed := self._throttle.suppressed(words, time.monotonic())) is not None:
             more = f" ({suppressed} such lines were suppressed)" if suppressed else ""
-            log.warning("%s: %s%s", words, error, more, exc_info=error if trace else None)
+            told = error if trace and isinstance(error, Exception) else None
+            log.warning("%s: %s%s", words, error, more, exc_info=told)
 
-    def _room(self) -> tuple[int, float]:
-        """How many deliveries may begin now, and what share of the usual number of one watch."""
-        slots = self._settings().slots
-        left = 2 * slots - self.in_flight
-        if left > slots:
-            return left - slots, 1.0
-        free = slots - self.in_flight + len(self._slow)
-        return min(free, left, max(1, int(slots * _STEP))), left / slots
-
-    async def _claim(self, shard: _Shard, most: int, share: float) -> float:
+    async def _claim(self, shard: _Shard, most: int, most_bytes: int, share: float) -> float:
         """Claim and begin; how long to wait for the next time."""
         self._claims += 1
-        others = max(0, max(1, int(self._settings().slots * OTHERS)) - self._others)
+        others = self._slots.others_room(self._settings().slots)
+        if not self._bytes.others_room(MOST_BYTES):
+            others = 0
         shard.is_short = not others
         token = f"{self._name}.{self._claims}"
-        claim = await shard.queue.claim(token, most, others, share)
+        claim = await shard.queue.claim(token, most, others, share, most_bytes)
         self.metrics.leases_lost += claim.lost
+        for fault in claim.faults:
+            self._warn("deliveries of a watch cannot be claimed", fault)
         for claimed in claim.deliveries:
-            shard.held[claimed.id] = claimed
-            self._others += not claimed.is_good
-            task = tasks.spawn(self._deliver(shard, claimed), "delivery")
-            self._in_flight.add(task)
-            timer = asyncio.get_running_loop().call_later(GIVES_BACK_S, self._give_back, task)
-            task.add_done_callback(partial(self._ended, timer))
+            self._begin(shard, claimed)
         if claim.deliveries:
             return 0.0
         return LOOK_S if claim.wait_s is None else min(LOOK_S, max(claim.wait_s, 0.001))
 
-    def _give_back(self, delivery: asyncio.Task[None]) -> None:
-        self._slow.add(delivery)
+    def _begin(self, shard: _Shard, claimed: Claimed) -> None:
+        flight = _Flight(shard, claimed)
+        shard.held[claimed.id] = claimed
+        self._use(flight, 1)
+        task = tasks.spawn(self._deliver(shard, claimed), "delivery")
+        self._in_flight.add(task)
+        timer = asyncio.get_running_loop().call_later(GIVES_BACK_S, self._give_back, flight)
+        task.add_done_callback(partial(self._ended, flight, timer))
+
+    def _give_back(self, flight: _Flight) -> None:
+        self._use(flight, -1)
+        flight.is_slow = True
+        self._use(flight, 1)
         self._freed.set()
 
-    def _ended(self, timer: asyncio.TimerHandle, delivery: asyncio.Task[None]) -> None:
+    def _ended(
+        self, flight: _Flight, timer: asyncio.TimerHandle, delivery: asyncio.Task[None]
+    ) -> None:
         timer.cancel()
         self._in_flight.discard(delivery)
-        self._slow.discard(delivery)
+        self._use(flight, -1)
+        # If its lease was lost, this courier may have claimed it again.
+        held, its = flight.shard.held, flight.claimed
+        if held.get(its.id) is its:
+            del held[its.id]
         self._freed.set()
+        if not its.is_good:
+            for each in self._shards:
+                if each.is_short:
+                    each.wake.set()
+
+    def _use(self, flight: _Flight, sign: int) -> None:
+        """Count a delivery in flight; sign: -1: no more"""
+        for used, number in ((self._slots, 1), (self._bytes, len(flight.claimed.body))):
+            used.all += sign * number
+            used.slow += sign * number * flight.is_slow
+            used.others += sign * number * (not flight.claimed.is_good)
 
     async def _renew(self) -> None:
         while True:
@@ -232,28 +287,20 @@ class Courier:
     # -- one delivery ------------------------------------------------------------------------------
 
     async def _deliver(self, shard: _Shard, claimed: Claimed) -> None:
+        event, watch_id, _ = claimed.id.split(":")
+        began_us = self._now_us()
         try:
-            event, watch_id, _ = claimed.id.split(":")
-            began_us = self._now_us()
-            try:
-                watch = read_watch(watch_id, claimed.watch)
-                answer = await self._send(watch, event, claimed.body)
-            except CorruptRecord:
-                answer = Answer(0, 0, _LOST_RECORD)
-            except Exception as error:
-                # It counts as a failed attempt: else it would be made again for ever.
-                self._warn("an attempt failed in the gateway", error, trace=True)
-                answer = Answer(0, 0, _FAULT)
-            self._count(claimed, answer, began_us)
-            attempt = Attempt(began_us, answer.ms, answer.status, answer.found)
-            await self._record(shard, claimed, watch_id, answer, attempt)
-        finally:
-            shard.held.pop(claimed.id, None)
-            if not claimed.is_good:
-                self._others -= 1
-                for each in self._shards:
-                    if each.is_short:
-                        each.wake.set()
+            watch = read_watch(watch_id, claimed.watch)
+            answer = await self._send(watch, event, claimed.body)
+        except CorruptRecord:
+            answer = Answer(0, 0, _LOST_RECORD)
+        except Exception as error:
+            # It counts as a failed attempt: else it would be made again for ever.
+            self._warn("an attempt failed in the gateway", error, trace=True)
+            answer = Answer(0, 0, _FAULT)
+        self._count(claimed, answer, began_us)
+        attempt = Attempt(began_us, answer.ms, answer.status, answer.found)
+        await self._record(shard, claimed, watch_id, answer, attempt)
 
     def _count(self, claimed: Claimed, answer: Answer, began_us: int) -> None:
         self.metrics.attempted(answer.status, answer.ms / 1000)
@@ -327,11 +374,13 @@ class Courier:
 
     async def _disable(self, shard: _Shard, claimed: Claimed, watch: str, why: str) -> None:
         try:
-            await shard.queue.disable(watch, claimed.integration, why)
+            is_new = await shard.queue.disable(watch, claimed.integration, why)
         except StoreDown as error:
             # Its next failure disables it.
             self._warn("watches cannot be disabled", error)
             return
+        if not is_new:
+            return  # by another attempt that was in flight
         self.metrics.watches_disabled += 1
         # One line a second for all: a customer can resume a watch again and again.
         if (suppressed := self._throttle.suppressed("disabled", time.monotonic())) is not None:

@@ -6,6 +6,7 @@ from typing import Final
 
 from aiohttp import web
 
+from gateway.domain.webhooks.raw_bodies import as_kept
 from gateway.manage.deliveries import (
     SPAN_FIELDS,
     delivery_as_json,
@@ -14,8 +15,8 @@ from gateway.manage.deliveries import (
     replayed_as_json,
 )
 from gateway.manage.reading import read_fields
-from gateway.webhooks.answers import shown, shown_page
-from gateway.webhooks.requests import DELIVERIES, PAGE, Call
+from gateway.webhooks.answers import page_as_json, shown, shown_as_kept, shown_page
+from gateway.webhooks.requests import DELIVERIES, FILTERED, Call
 from gateway.webhooks.routes import INTEGRATIONS, WATCH, Faces, Route
 
 _EVENTS: Final = INTEGRATIONS + "/{integration}/events"
@@ -25,20 +26,21 @@ _DELIVERY: Final = _DELIVERIES + "/{delivery}"
 
 async def _events(faces: Faces, call: Call) -> web.Response:
     found = await faces.deliveries.events(
-        call.account, call.path["integration"], call.limit, call.before_us
+        call.account, call.path["integration"], call.limit, call.before_us, call.wanted
     )
-    return shown_page(found, event_as_json)
+    return shown_as_kept(page_as_json(found, lambda each: event_as_json(each, as_kept)))
 
 
 async def _event(faces: Faces, call: Call) -> web.Response:
     its, event = call.path["integration"], call.path["event"]
-    return shown(event_view_as_json(await faces.deliveries.event(call.account, its, event)))
+    found = await faces.deliveries.event(call.account, its, event)
+    return shown_as_kept(event_view_as_json(found, as_kept))
 
 
 async def _list(faces: Faces, call: Call) -> web.Response:
     states = call.query.get("state", ())
     found = await faces.deliveries.of_watch(
-        call.account, *_watch(call), states, call.limit, call.before_us
+        call.account, *_watch(call), states, call.limit, call.before_us, call.wanted
     )
     return shown_page(found, delivery_as_json)
 
@@ -51,7 +53,7 @@ async def _show(faces: Faces, call: Call) -> web.Response:
 
 async def _dead(faces: Faces, call: Call) -> web.Response:
     found = await faces.deliveries.dead(
-        call.account, call.path["integration"], call.limit, call.before_us
+        call.account, call.path["integration"], call.limit, call.before_us, call.wanted
     )
     return shown_page(found, delivery_as_json)
 
@@ -77,11 +79,11 @@ def _watch(call: Call) -> tuple[str, str]:
 
 
 ROUTES: Final = (
-    Route("GET", _EVENTS, _events, query=PAGE),
+    Route("GET", _EVENTS, _events, query=FILTERED),
     Route("GET", _EVENTS + "/{event}", _event),
     Route("GET", _DELIVERIES, _list, query=DELIVERIES),
     Route("GET", _DELIVERY, _show),
     Route("POST", _DELIVERY + "/resend", _resend),
     Route("POST", WATCH + "/replay", _replay, has_body=True),
-    Route("GET", INTEGRATIONS + "/{integration}/dead-letters", _dead, query=PAGE),
+    Route("GET", INTEGRATIONS + "/{integration}/dead-letters", _dead, query=FILTERED),
 )

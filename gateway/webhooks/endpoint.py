@@ -21,6 +21,8 @@ from gateway.http1.response import MOST_HEAD_BYTES, ResponseHead, parse_response
 #: interim answers, the head, and the body with its chunks' extensions.
 MOST_READ: Final = 2 * 1024
 MOST_RECEIVED: Final = 2 * MOST_HEAD_BYTES
+#: A request is written in such pieces, and no more while the endpoint takes none: TLS copies each.
+PIECE: Final = 64 * 1024
 #: Interim answers before a final one; an endpoint that sends more is broken or hostile.
 _MOST_INTERIM: Final = 16
 _BEGINNING: Final = b"HTTP/1."
@@ -60,9 +62,11 @@ class EndpointConnection(asyncio.Protocol):
         "_body",
         "_head",
         "_interim",
+        "_is_writing",
         "_partial",
         "_reader",
         "_received",
+        "_resumed",
         "_stalled",
         "_waiting",
         "idle_since",
@@ -78,8 +82,11 @@ class EndpointConnection(asyncio.Protocol):
         self.is_usable = True
         self.idle_since = 0.0
         self._waiting: asyncio.Future[Reply] | None = None
-        #: It takes no more of the request for now.
+        #: It takes no more of the request for now; set when it takes more again.
         self._stalled = False
+        self._resumed: asyncio.Future[None] | None = None
+        #: Not all of the request is written.
+        self._is_writing = False
         #: An incomplete head.
         self._partial = b""
         self._interim = self._received = 0
@@ -87,36 +94,58 @@ class EndpointConnection(asyncio.Protocol):
         self._reader: BodyReader | None = None
         self._body = b""
 
-    async def ask(self, request: bytes) -> Reply:
+    async def ask(self, head: bytes, body: bytes = b"") -> Reply:
         """Send a request and read the answer. Raises Closed, EndedEarly, NotHttp.
 
         Where this raises, or is cancelled, the connection has ended.
         """
-        loop = asyncio.get_running_loop()
-        waiting: asyncio.Future[Reply] = loop.create_future()
-        self._waiting = waiting
-        self._partial, self._interim, self._received, self._head = b"", 0, 0, None
         self.is_usable = False
         if self.transport.is_closing():
             raise Closed
-        self.transport.write(request)
+        waiting: asyncio.Future[Reply] = asyncio.get_running_loop().create_future()
+        self._waiting = waiting
+        self._partial, self._interim, self._received, self._head = b"", 0, 0, None
         try:
+            await self._write(head, body, waiting)
             return await waiting
+        except BaseException:
+            # Also if it was cancelled when the answer was there: nobody would keep it.
+            self.is_usable = False
+            if not waiting.cancel() and not waiting.cancelled():
+                waiting.exception()  # that nobody has seen is no fault
+            raise
         finally:
-            self._waiting = None
+            self._waiting = self._resumed = None
             if not self.is_usable:
                 self.transport.abort()
+
+    async def _write(self, head: bytes, body: bytes, waiting: asyncio.Future[Reply]) -> None:
+        """Write the request as fast as it is taken, until all is written or the answer is there."""
+        self._is_writing = len(body) > PIECE
+        self.transport.write(head + body[:PIECE])
+        at = PIECE
+        while at < len(body) and not waiting.done():
+            if self._stalled:
+                self._resumed = asyncio.get_running_loop().create_future()
+                await asyncio.wait((waiting, self._resumed), return_when=asyncio.FIRST_COMPLETED)
+                continue
+            self.transport.write(body[at : at + PIECE])
+            at += PIECE
+        self._is_writing = at < len(body)
 
     # -- called by asyncio ------------------------------------------------------------------------
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self.transport = cast(asyncio.Transport, transport)
+        self.transport.set_write_buffer_limits(PIECE)
 
     def pause_writing(self) -> None:
         self._stalled = True
 
     def resume_writing(self) -> None:
         self._stalled = False
+        if self._resumed is not None and not self._resumed.done():
+            self._resumed.set_result(None)
 
     def data_received(self, data: bytes) -> None:
         if self._waiting is None or self._waiting.done():
@@ -190,7 +219,8 @@ class EndpointConnection(asyncio.Protocol):
     def _done(self, *, keep: bool = False) -> None:
         head = self._head
         assert head is not None
-        self.is_usable = keep and not self._stalled and not self.transport.is_closing()
+        is_written = not self._is_writing and not self._stalled
+        self.is_usable = keep and is_written and not self.transport.is_closing()
         found = _retry_after(head.forward)
         retry_after = found[1].decode("latin-1") if found is not None else ""
         if self._waiting is not None and not self._waiting.done():

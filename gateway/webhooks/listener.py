@@ -156,5 +156,7 @@ class CourierListener:
         """Accept no more, and end when all requests in progress are answered."""
         if self._accepting is not None:
             self._accepting.close()
-        await self._runner.cleanup()
-        await tasks.end(self._watch)
+        try:
+            await self._runner.cleanup()
+        finally:
+            await tasks.end(self._watch)

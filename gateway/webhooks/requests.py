@@ -25,10 +25,11 @@ from gateway.domain.networks import (
     parse_forwarded_for,
 )
 from gateway.domain.patterns import is_word
-from gateway.domain.webhooks.deliveries import is_id
+from gateway.domain.webhooks.deliveries import Filter, is_id
 from gateway.domain.webhooks.settings import COURIER_HEADER
 from gateway.http1.head import safe_request_id
 from gateway.manage.audit_log import Actor
+from gateway.manage.deliveries import FILTER_FIELDS, filter_of
 from gateway.manage.json_object import read_object
 from gateway.manage.problems import Fault, Invalid, NotThere
 from gateway.manage.reading import found, read_moment_us
@@ -79,6 +80,11 @@ class Call:
     def before_us(self) -> int:
         """Entries of a list are before then; 0: any."""
         return int(self.query.get("before", 0))
+
+    @property
+    def wanted(self) -> Filter:
+        """Which entries of a list are wanted. Raises Invalid."""
+        return filter_of(self.query)
 
 
 def is_of_worker(request: web.Request, token: str) -> bool:
@@ -203,6 +209,7 @@ def _read_states(text: str) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text.split(",")))
 
 
-#: The query of a list, and of a list of deliveries.
+#: The query of a list; of events and dead letters; of deliveries.
 PAGE: Final[Mapping[str, QueryReader]] = {"limit": _read_limit, "before": _read_before}
-DELIVERIES: Final[Mapping[str, QueryReader]] = {**PAGE, "state": _read_states}
+FILTERED: Final[Mapping[str, QueryReader]] = {**PAGE, **FILTER_FIELDS}
+DELIVERIES: Final[Mapping[str, QueryReader]] = {**FILTERED, "state": _read_states}

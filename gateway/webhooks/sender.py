@@ -123,9 +123,9 @@ class Sender:
         status, retry_after_s = 0, None
         try:
             place = _place_of(url)
-            request = _request(place.start, body, headers)
+            head = _head(place.start, len(body), headers)
             async with asyncio.timeout(self._total_s):
-                reply = await self._post(place, request)
+                reply = await self._post(place, head, body)
         except TimeoutError:
             found = f"no complete answer within {self._total_s:g} s"
         except ValueError:
@@ -144,16 +144,18 @@ class Sender:
             retry_after_s = _retry_after_s(reply.retry_after)
         return Answer(status, round((loop.time() - began) * 1000), found, retry_after_s)
 
-    async def _post(self, place: _Place, request: bytes) -> Reply:
+    async def _post(self, place: _Place, head: bytes, body: bytes) -> Reply:
         kept = self._take(place.origin)
         if kept is not None:
             # Closed: its server had closed it meanwhile, and nobody has read the request.
             with suppress(Closed):
-                return await self._ask(place, kept, request)
-        return await self._ask(place, await self._connect(place.server), request)
+                return await self._ask(place, kept, head, body)
+        return await self._ask(place, await self._connect(place.server), head, body)
 
-    async def _ask(self, place: _Place, connection: EndpointConnection, request: bytes) -> Reply:
-        reply = await connection.ask(request)
+    async def _ask(
+        self, place: _Place, connection: EndpointConnection, head: bytes, body: bytes
+    ) -> Reply:
+        reply = await connection.ask(head, body)
         if connection.is_usable:
             self._keep(place.origin, connection)
         return reply
@@ -254,13 +256,13 @@ def _address(text: str) -> Address:
     return ip_address(text.partition("%")[0])
 
 
-def _request(start: str, body: bytes, headers: Mapping[str, str]) -> bytes:
-    """The whole request. Raises ValueError for a header that has control characters."""
+def _head(start: str, length: int, headers: Mapping[str, str]) -> bytes:
+    """Of a request. Raises ValueError for a header that has control characters."""
     if not "".join(headers.values()).isprintable():
         raise ValueError("a control character in a header")
     lines = "".join([f"{name}: {value}\r\n" for name, value in headers.items()])
-    head = f"{start}{lines}Accept-Encoding: identity\r\nContent-Length: {len(body)}\r\n\r\n"
-    return head.encode("ascii") + body
+    head = f"{start}{lines}Accept-Encoding: identity\r\nContent-Length: {length}\r\n\r\n"
+    return head.encode("ascii")
 
 
 def _retry_after_s(value: str) -> float | None:

@@ -6,6 +6,7 @@ Neither the attempt nor its outcome is kept, and it does not count for the watch
 from __future__ import annotations
 
 import secrets
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final
@@ -23,8 +24,10 @@ from gateway.manage.watches import Watches
 from gateway.webhooks.sender import Answer, Sender
 from gateway.webhooks.signed import headers_of
 
-#: The most tests in progress. An endpoint may take all the time of an attempt.
-MOST_TESTS: Final = 8
+#: The most tests in progress, in all and of one account. An endpoint may take all the time of an
+#: attempt.
+MOST_TESTS: Final = 16
+MOST_OF_ACCOUNT: Final = 4
 #: The type of a test for which no other can be made of the watch's patterns.
 TEST_TYPE: Final = "webhook.test"
 
@@ -58,18 +61,21 @@ class Tester:
         self._master = master
         self._names = names
         self._clock_us = clock_us
-        self._in_progress = 0
+        self._in_progress: Counter[str] = Counter()
 
     async def test(self, account: str, given: Mapping[str, object]) -> Tested:
         """One attempt. Raises Invalid, NotThere, and Refused where too many are in progress."""
         values = read_fields(given, _READERS, "watch_id")
-        if self._in_progress >= MOST_TESTS:
+        its = self._in_progress[account]
+        if its >= MOST_OF_ACCOUNT or self._in_progress.total() >= MOST_TESTS:
             raise Refused(TOO_MANY_TESTS)
-        self._in_progress += 1
+        self._in_progress[account] += 1
         try:
             return await self._test(account, values["watch_id"], values.get("type"))
         finally:
-            self._in_progress -= 1
+            self._in_progress[account] -= 1
+            if not self._in_progress[account]:
+                del self._in_progress[account]
 
     async def _test(self, account: str, watch_id: str, wanted: str | None) -> Tested:
         integration, watch = await self._watches.find(account, watch_id)

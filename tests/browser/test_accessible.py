@@ -39,6 +39,9 @@ PAGES = {
     "/console/integrations?text=nothing": "",
     "/console/integrations/new": "",
     "{its}": "",
+    "{its}?type=build.*&from=2026-01-01": "",
+    "{its}?from=2100-01-01": "",
+    "{its}/edit": "",
     "{its}/address": "",
     "{its}/secret": "",
     "{its}/remove": "",
@@ -168,9 +171,17 @@ async def test_answers_to_forms_of_webhooks_are_sound(chromium: Browser, filled:
         await page.get_by_role("dialog").get_by_role("link").click()
         await page.get_by_role("heading", name="Dead letters").wait_for()
         await page.goto(filled.hooks.watch("good"))
-        await page.get_by_label("From").fill("yesterday")
-        await page.get_by_label("To, not included").fill("2026-01-01")
-        await page.get_by_role("button", name="Replay").click()
+        deliveries = page.get_by_role("form", name="Deliveries")
+        await deliveries.get_by_label("Type").fill("build*")
+        await deliveries.get_by_label("From").fill("yesterday")
+        await deliveries.get_by_role("button", name="Filter").click()
+        await page.get_by_role("alert").wait_for()
+        await check(page)
+        await page.goto(filled.hooks.watch("good"))
+        replay = page.get_by_role("region", name="Replay")
+        await replay.get_by_label("From").fill("yesterday")
+        await replay.get_by_label("To, not included").fill("2026-01-01")
+        await replay.get_by_role("button", name="Replay").click()
         await page.get_by_role("alert").wait_for()
         await check(page)
         assert messages == []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -87,7 +88,7 @@ def test_text(run: Run) -> None:
     """What is shown once is said to be; lists are tables."""
     created = run("integrations", *NEW)
     assert "This is shown once" in created.stdout
-    assert "capture: /hooks/" in created.stdout
+    assert re.search("capture: +/hooks/", created.stdout)
     (its,) = shown(run("integrations", "list"))
     head, row = run("integrations", "list", "--text").stdout.splitlines()
     assert head.split() == ["ID", "ACCOUNT", "KIND", "NAME", "STATUS"]
@@ -153,7 +154,13 @@ def test_watches(run: Run) -> None:
     assert shown(run("watches", "describe", *ids)) == watch
     changed = shown(run("watches", "edit", *ids, "--form", "body-only", "--json"))
     assert changed == {**watch, "form": "body-only"}
+    paced = run("watches", "edit", *ids, "--rate", "10/second")
+    assert "rate: 10/second" in " ".join(paced.stdout.split())
+    assert shown(run("watches", "edit", *ids, "--no-rate", "--json")) == changed
     assert run("watches", "edit", *ids).exit_code == 2
+    assert run("watches", "edit", *ids, "--rate", "1/hour", "--no-rate").exit_code == 2
+    bad = run("watches", "edit", *ids, "--rate", "10/day")
+    assert "--rate: found '10/day', expected a rate such as 10/second" in bad.output
     assert shown(run("watches", "pause", *ids, "--json"))["status"] == "paused"
     assert shown(run("watches", "resume", *ids, "--json"))["status"] == "active"
     rotated = shown(run("watches", "rotate-secret", *ids, "--json"))
@@ -230,6 +237,63 @@ def test_events_and_deliveries(run: Run) -> None:
     assert wrong.exit_code == 2
     assert "--from: found 'then', expected a time" in wrong.output
     assert run("deliveries", "describe", its, watch, "x").exit_code == 1
+
+
+def test_lists_by_type_and_time(run: Run) -> None:
+    """Of events, deliveries and dead letters, with the same options."""
+    its = made(run)["id"]
+    watch = watched(run, its)["id"]
+    for kind in ("build.done", "build.step.done"):
+        words = ("integrations", "publish", its, "--type", kind, "--content", "-")
+        assert run(*words, input="{}").exit_code == 0
+    _, first = shown(run("events", "list", its))
+    deliveries, dead = ("deliveries", "list", its, watch), ("deliveries", "dead", its)
+    for command, counts in (
+        (("events", "list", its), (1, 2, 1, 0)),
+        (deliveries, (1, 2, 1, 0)),
+        (dead, (0, 0, 0, 0)),
+    ):
+        for given, count in zip(
+            (
+                ("--type", "build.step.*"),
+                ("--type", "build.*", "--from", first["accepted"]),
+                ("--to", "2100-01-01", "--from", "2020-01-01", "--count", "1"),
+                ("--to", first["accepted"]),
+            ),
+            counts,
+            strict=True,
+        ):
+            assert len(shown(run(*command, *given))) == count, (command, given)
+        for given, error in (
+            (("--type", "*"), "--type: found '*', expected a type such as"),
+            (("--type", "a." * 5_000 + "*"), "--type: found 'a.a."),
+            (("--type", ""), "--type: found ''"),
+            (("--from", "then", "--to", ""), "--from: found 'then', expected a time"),
+            (("--from", "2026-01-02", "--to", "2026-01-01"), "--to: found 2026-01-01T00:00:00Z"),
+        ):
+            wrong = run(*command, *given)
+            assert wrong.exit_code == 2
+            assert error in wrong.output
+    assert len(shown(run(*deliveries, "--state", "queued", "--type", "build.done"))) == 1
+
+
+def test_a_header_with_the_id(run: Run) -> None:
+    """Given, changed and cleared; of the kind generic alone."""
+    new = ("integrations", "create", "--account", "acme", "--name", "Builds", "--json")
+    its = shown(run(*new, "--kind", "generic", "--id-header", "X-Delivery-Id"))
+    assert its["id_header"] == "x-delivery-id"
+    edit = ("integrations", "edit", its["id"])
+    assert "id header: x-other" in run(*edit, "--id-header", "x-other").stdout
+    assert shown(run(*edit, "--no-id-header", "--json"))["id_header"] is None
+    for words, error in (
+        ((*edit, "--id-header", "Host"), "--id-header: found 'Host', expected the name of a"),
+        ((*edit, "--id-header", "x", "--no-id-header"), "cannot be combined"),
+        (edit, "no field to change was given"),
+        ((*new, "--kind", "github", "--id-header", "x-id"), "only the kind generic has one"),
+    ):
+        wrong = run(*words)
+        assert wrong.exit_code == 2
+        assert error in wrong.output
 
 
 def test_the_webhook_key(run: Run) -> None:

@@ -9,8 +9,8 @@ import pytest
 
 from tests.kit.eventually import eventually
 from tests.kit.gateway import READY_S, Process, ServedGateway
-from tests.kit.hooks import ENVIRONMENT
-from tests.kit.policies import write_policies
+from tests.kit.hooks import ENVIRONMENT, ROUTES
+from tests.kit.policies import PLANS, write_policies
 from tests.kit.ports import free_port
 from tests.kit.redis_server import RedisServer
 from tests.kit.wire import Response, fetch
@@ -88,3 +88,15 @@ async def test_workers_report_the_store(tmp_path: Path, redis_server: RedisServe
             if line.startswith("gateway_store_up")
         ]
         assert found == ["gateway_store_up 1.0"]
+
+
+async def test_without_couriers(tmp_path: Path) -> None:
+    """On memory:// there are none, and the routes of webhooks say so."""
+    policies = write_policies(
+        tmp_path / "policies", "http://127.0.0.1:9", plans=PLANS, routes=ROUTES
+    )
+    async with ServedGateway(tmp_path / "gateway", policies, "memory://") as gateway:
+        path = "/hooks/" + "0" * 32
+        answer = await fetch(gateway.port, path, method="POST", body=b"{}")
+        assert (answer.status, answer.json()["code"]) == (503, "NO_COURIERS")
+        assert "gateway_couriers" not in await gateway.metrics()

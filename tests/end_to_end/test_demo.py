@@ -97,6 +97,31 @@ async def test_webhooks_in_one_command(demo: Demo) -> None:
     assert (one["event"]["type"], one["event"]["data"]["key"]) == ("ticket.created", "acme/api#23")
 
 
+async def test_a_watch_by_either_header(demo: Demo) -> None:
+    """Both headers of keys reach the couriers; a watch is tested five times a minute."""
+    printed = re.search(r"^# webhooks.*\n(.*)$", demo.process.out.read_text(), re.MULTILINE)
+    assert printed is not None
+    key, url = (
+        re.findall(pattern, printed[1])[0] for pattern in (r"Bearer ([^']+)'", r'"url": "([^"]+)"')
+    )
+    body = json.dumps({"url": url, "events": ["ticket.*"]}).encode()
+    ids = []
+    for name, value in (("Authorization", f"Bearer {key}"), ("apiKey", key)):
+        headers = [(name, value), ("Content-Type", "application/json")]
+        target = "/api/v1/integrations/int_demo/watches"
+        answer = await fetch(demo.port, target, method="POST", headers=headers, body=body)
+        assert answer.status == 201
+        ids.append(answer.json()["id"])
+    body = json.dumps({"watch_id": ids[1]}).encode()
+    answers = [
+        await fetch(demo.port, "/api/webhooks/test", method="POST", headers=headers, body=body)
+        for _ in range(6)
+    ]
+    assert [each.status for each in answers] == [200] * 5 + [429]
+    assert (answers[0].json()["delivered"], answers[0].json()["status"]) == (True, 204)
+    assert answers[5]["X-RateLimit-Limit"] == "5"
+
+
 async def test_what_it_prints_works(demo: Demo) -> None:
     """The printed lines give 200 with the headers, 401, 403, and 429 once the limit is reached."""
     answer = await demo.run("200, and how much remains")

@@ -67,7 +67,10 @@ def test_nothing_is_installed_unpinned(dockerfile: Dockerfile) -> None:
     """Packages are wheels with pinned hashes, the gateway is built here; pip caches neither."""
     words = r"(?m)pip (?:--python \S+ )?install .*?(?=&&|$)"
     packages, own = re.findall(words, _commands(dockerfile))
-    assert "--no-deps --only-binary :all: --require-hashes --requirement requirements/run.txt" in packages
+    assert (
+        "--no-deps --only-binary :all: --require-hashes --requirement requirements/run.txt"
+        in packages
+    )
     assert "--no-deps --no-build-isolation ." in own
     assert "--no-cache-dir" in packages
     assert "--no-cache-dir" in own

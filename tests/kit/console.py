@@ -108,6 +108,8 @@ class Console:
     webhooks_at: str | None = None
     #: Added to the time of sessions, in seconds.
     later_s: float = 0.0
+    #: What a readiness probe is told.
+    checks: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.limiter = MemoryLimiter(now_us)
@@ -146,7 +148,7 @@ class Console:
             clock=lambda: time.time() + self.later_s,
         )
         tls = self.tls
-        self._server = AdminServer(build_admin(_scrape, _readiness, deps), tls and (lambda: tls))
+        self._server = AdminServer(build_admin(_scrape, self._ready, deps), tls and (lambda: tls))
         await self._server.start(bind("127.0.0.1", 0, 1)[0])
         scheme = "http" if self.tls is None else "https"
         self.url = f"{scheme}://127.0.0.1:{self._server.port}"
@@ -164,6 +166,9 @@ class Console:
         await self._server.stop()
         if self._redis is not None:
             await self._redis.aclose()
+
+    async def _ready(self) -> Readiness:
+        return Readiness(True, self.checks)
 
     def browser(self) -> Browser:
         """A browser that has not signed in."""
@@ -309,7 +314,3 @@ async def _use_mcp(console: Console, connected: Mapping[str, int]) -> None:
 
 async def _scrape(_accept: str) -> tuple[bytes, str]:
     return b"", "text/plain"
-
-
-async def _readiness() -> Readiness:
-    return Readiness(True, {})

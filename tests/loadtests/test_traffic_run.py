@@ -102,10 +102,14 @@ async def test_the_demo_passes(tmp_path: Path) -> None:
 
 
 async def test_two_gateways_on_one_redis_pass(tmp_path: Path) -> None:
-    """Clients that share keys use two gateways on one Redis alternately; all assertions hold."""
+    """Clients that share keys use two gateways on one Redis alternately; all assertions hold.
+
+    One has a key of its own: the client library, which paces its requests.
+    """
     done = await run_long_enough("--gateways", "2", "--keys", "2", "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 gateway(s), 6 callers" in done.stdout
+    assert "times: a client that paces its requests gets no 429" in done.stdout
     assert "met: 0 truths broken" in done.stdout
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from gateway.domain.webhooks.deliveries import ALL, Filter
 from gateway.domain.webhooks.events import Integration
 from gateway.domain.webhooks.watches import Watch
 from gateway.manage.audit_log import Actor
@@ -16,6 +17,7 @@ from gateway.manage.deliveries import (
     delivery_states,
     event_as_json,
     event_view_as_json,
+    read_filter,
 )
 from gateway.manage.problems import Conflict, Full, Invalid, NotThere
 from gateway.stores.audit.memory import MemoryAuditStore
@@ -221,8 +223,89 @@ async def test_faults(bench: Bench) -> None:
         await its.of_watch("acme", "int_1", "wat_1", ["dead", "lost"])
 
 
+async def test_by_type_and_time(bench: Bench) -> None:
+    """Events by when they were accepted, deliveries by when they were made, and dead letters by
+    when they were given up."""
+    await bench.accept("evt_1")
+    await bench.queue.accept("int_1", "evt_2", "a.c.d", BODY)
+    await bench.give_up()
+    await bench.give_up()
+    its = bench.deliveries
+    second, first = await its.of_watch("acme", "int_1", "wat_1")
+    assert first.ended_us > second.at_us
+
+    async def listed(wanted: Filter, *states: str) -> list[int]:
+        events = await its.events("acme", "int_1", wanted=wanted)
+        views = await its.event_views("acme", "int_1", wanted=wanted)
+        assert [view.event for view in views] == events
+        made = await its.of_watch("acme", "int_1", "wat_1", states, wanted=wanted)
+        return [len(events), len(made), len(await its.dead("acme", "int_1", wanted=wanted))]
+
+    assert await listed(ALL) == [2, 2, 2]
+    assert await listed(Filter("a.c.*")) == [1, 1, 1]
+    assert await listed(Filter("a.b"), "dead") == [1, 1, 1]
+    assert await listed(Filter("a.*"), "queued") == [2, 0, 2]
+    assert await listed(Filter(from_us=second.at_us)) == [1, 1, 2]
+    assert await listed(Filter(to_us=second.at_us)) == [1, 1, 0]
+    assert await listed(Filter("a.b", from_us=second.at_us)) == [0, 0, 1]
+
+
+def test_a_filter() -> None:
+    """As a request has it: nothing, or a type, and times as those of a replay."""
+    assert read_filter({}) == ALL
+    given = {"type": "pull_request.*", "from": "1970-01-02", "to": "1970-01-02T00:00:00.000001Z"}
+    assert read_filter(given) == Filter("pull_request.*", 86_400_000_000, 86_400_000_001)
+    assert read_filter({"to": "1970-01-01"}) == Filter(to_us=0)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"type": ""}, "type: found '', expected a type such as \"pull_request.merged\""),
+        *(
+            ({"type": each}, "type: found")
+            for each in ("*", "a", "a.*.b", "A.b", "a.b,c.d", "a.b\n")
+        ),
+        ({"type": "x." * 5_000 + "*"}, "type: found '[x.]+…'"),
+        ({"type": ["a.b"]}, "type: found a list"),
+        ({"from": "yesterday"}, "from: found 'yesterday', expected a time"),
+        ({"to": "2026-12-31T12:00:00"}, "to: found .*no time zone"),
+        ({"from": "2026-12-31", "to": "2026-12-31"}, "to: .*expected a time after 2026-12-31T"),
+        ({"from": "9999-12-31", "to": "0001-01-01"}, "to: .*expected a time after 9999-12-31T"),
+        ({"type": "a", "from": "1", "to": "2"}, "type: .*; from: .*; to: "),
+    ],
+)
+def test_faults_of_a_filter(given: dict[str, object], words: str) -> None:
+    with pytest.raises(Invalid, match=words) as error:
+        read_filter(given)
+    assert len(str(error.value)) < 500
+
+
 async def test_a_watch_whose_record_cannot_be_read(bench: Bench) -> None:
     """What was delivered to it can be seen."""
     await bench.accept("evt_1")
     await bench.client.hset(f"{tag_of(shard_of('int_1'))}watches:int_1", "wat_1", "{}")
     assert len(await bench.deliveries.of_watch("acme", "int_1", "wat_1")) == 1
+
+
+async def test_the_share_of_an_account(bench: Bench) -> None:
+    """What is sent again has to fit into it, whoever asks."""
+    asked: set[str] = set()
+
+    def share(account: str) -> int:
+        asked.add(account)
+        return 1
+
+    shard = shard_of("int_1")
+    await bench.queue.accept("int_1", "evt", "a.b", BODY, "acme")
+    await bench.give_up()
+    bench.queues[shard] = DeliveryQueue(
+        executing(bench.client), shard, lambda: 1_000_000, share=share
+    )
+    for account in ("acme", None):
+        its = (ACTOR, account, "int_1", "wat_1")
+        with pytest.raises(Full):
+            await bench.deliveries.resend(*its, "evt")
+        with pytest.raises(Full):
+            await bench.deliveries.replay(*its, 0, LATER_US)
+    assert asked == {"acme"}

@@ -91,6 +91,7 @@ async def test_an_integration(bench: Bench) -> None:
         "name": "Code",
         "paused": False,
         "created": "2027-01-15T08:00:00Z",
+        "id_header": None,
         "capture": f"/hooks/{made.capture}",
     }
     other = await bench.make(account="other")
@@ -129,6 +130,62 @@ async def test_a_secret_of_user_and_password(bench: Bench) -> None:
     with pytest.raises(Invalid, match="expected USER:PASSWORD") as error:
         await bench.integrations.set_secrets(ACTOR, made.id, {"secrets": [SECRET]})
     assert SECRET not in str(error.value)
+
+
+async def test_a_header_with_the_id(bench: Bench) -> None:
+    """Of the kind generic: named in any case, changed, and removed by null."""
+    made = await bench.make(kind="generic", id_header="X-Delivery-Id")
+    assert made.id_header == "x-delivery-id"
+    assert integration_as_json(made)["id_header"] == "x-delivery-id"
+    assert await bench.stores.resources.captures_to(made.capture) == made
+    edit = bench.integrations.edit
+    assert (await edit(ACTOR, made.id, {"name": "Builds"})).id_header == "x-delivery-id"
+    assert (await edit(ACTOR, made.id, {"id_header": "x-other"})).id_header == "x-other"
+    assert (await edit(ACTOR, made.id, {"id_header": None})).id_header == ""
+    assert (await bench.make(kind="github", id_header=None)).id_header == ""
+    entries = await bench.audit.entries(before=None, count=50)
+    assert [(entry.event.after or {}).get("id_header") for entry in entries[1:4]] == [
+        *(None, "x-other", "x-delivery-id")
+    ]
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        *(("", "found ''"), (7, "found a number"), (["x-id"], "found a list")),
+        *(("Authorization", "found 'Authorization'"), ("Content-MD5", "expected the name of a")),
+        *(("WEBHOOK-ID", "found 'WEBHOOK-ID'"), ("x id", "up to 64 characters"), ("\u212a", "")),
+        ("x" * 10_000, "found 'x+…'"),
+    ],
+)
+async def test_headers_that_have_no_id(bench: Bench, value: object, words: str) -> None:
+    for call in (
+        bench.make(kind="generic", id_header=value),
+        bench.integrations.edit(ACTOR, (await bench.make(kind="generic")).id, {"id_header": value}),
+    ):
+        with pytest.raises(Invalid, match=f"id_header: .*{words}") as error:
+            await call
+        assert len(str(error.value)) < 400
+
+
+async def test_kinds_without_a_header_for_the_id(bench: Bench) -> None:
+    """What a provider names its webhooks by is known, and the gateway's own have no sender."""
+    words = "id_header: found 'x-id', expected none, as only the kind generic has one"
+    for kind in ("github", "operator"):
+        with pytest.raises(Invalid, match=words):
+            await bench.make(kind=kind, id_header="x-id")
+        made = await bench.make(kind=kind)
+        with pytest.raises(Invalid, match=words):
+            await bench.integrations.edit(ACTOR, made.id, {"id_header": "x-id"})
+
+
+async def test_an_integration_of_an_older_gateway(bench: Bench, client: Any) -> None:
+    """Its record without the field is read and changed."""
+    made = await bench.make(kind="generic")
+    record = json.loads(await client.hget(resources.INTEGRATIONS, made.id))
+    assert "id_header" not in record
+    changed = await bench.integrations.edit(ACTOR, made.id, {"id_header": "x-id"})
+    assert await bench.integrations.get(made.id) == changed
 
 
 async def test_pause_and_resume(bench: Bench) -> None:

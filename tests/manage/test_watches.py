@@ -160,6 +160,9 @@ async def _claimed(queue: DeliveryQueue) -> tuple[Claimed, ...]:
         ({**GIVEN, "events": []}, ["events: found 0 entries"]),
         ({**GIVEN, "events": ["a.*", "*", 7]}, ["events[1]: found '*'", "events[2]: found a num"]),
         ({**GIVEN, "form": "none"}, ["form: found 'none'"]),
+        ({**GIVEN, "rate": "10/day"}, ["rate: found '10/day', expected a rate such as 10/second"]),
+        ({**GIVEN, "rate": "0/hour"}, ["rate: found '0/hour', expected an amount from 1"]),
+        ({**GIVEN, "rate": 10}, ["rate: found a number"]),
         ({**GIVEN, "secret": "x"}, ["secret: found an unknown field"]),
     ],
 )
@@ -171,6 +174,34 @@ async def test_faults(bench: Bench, given: dict[str, object], faults: list[str])
     assert len(found) == len(faults)
     for fault, begins in zip(found, faults, strict=True):
         assert fault.startswith(begins)
+
+
+async def test_a_rate(bench: Bench) -> None:
+    """It is set, changed and removed like other fields, and holds at once."""
+    made, _ = await bench.watches.create(
+        ACTOR, "acme", "int_1", {**GIVEN, "rate": " 1 / hour", "form": "timed"}
+    )
+    args = (ACTOR, "acme", "int_1", made.watch.id)
+    assert str(made.watch.rate) == "1/hour"
+    queue = DeliveryQueue(bench.client.execute_command, shard_of("int_1"), lambda: 1_000_000)
+    for event in ("one", "two"):
+        await queue.accept("int_1", event, "pull_request.merged", b"{}")
+    assert len((await queue.claim("one", 9, 9)).deliveries) == 1
+    waits = (await bench.watches.get("acme", "int_1", made.watch.id)).health
+    assert (waits.state, waits.waiting) == ("active", 1)
+    assert waits.next_us == waits.allowed_us > 0
+    assert (await queue.claim("two", 9, 9)).deliveries == ()
+    same = await bench.watches.edit(*args, {"url": "https://other.example/"})
+    assert same.health.next_us == waits.next_us, "another URL is no way around it"
+    changed = await bench.watches.edit(*args, {"rate": None})
+    assert (changed.watch.rate, changed.health.allowed_us) == (None, 0)
+    assert len((await queue.claim("three", 9, 9)).deliveries) == 1
+    entries = await bench.audit.entries(before=None, count=1)
+    before, after = entries[0].event.before, entries[0].event.after
+    assert before is not None
+    assert after is not None
+    assert (before["rate"], after["rate"]) == ("1/hour", None)
+    assert changed.version != same.version
 
 
 INSIDE = "https://10.0.0.1:8443/hook"

@@ -62,7 +62,7 @@ def test_the_shipped_policy() -> None:
         "webhook-test": [("webhook-test", "rate", 5)],
         "integrations": [],
         "integrations-batch": [],
-        "hooks": [("hooks", "rate", 600)],
+        "hooks": [("hooks", "rate", 6000)],
         "connectors": [],
         "connectors-write": [],
         "mcp": [

@@ -84,6 +84,7 @@ async def test_a_watch(scene: Scene) -> None:
         "integration": "int_1",
         **GIVEN,
         "form": "timed",
+        "rate": None,
         "secret_version": 1,
         "created": "2027-01-15T08:00:00Z",
         "status": "active",
@@ -100,6 +101,9 @@ async def test_a_watch(scene: Scene) -> None:
     assert (await scene.send("GET", WATCHES)).json() == {"items": [made], "next": None}
     changed = await scene.send("PATCH", path, {"events": ["ticket.*"]})
     assert changed.json() == {**made, "events": ["ticket.*"]}
+    for rate in ("600/minute", None):
+        changed = await scene.send("PATCH", path, {"rate": rate})
+        assert changed.json() == {**made, "events": ["ticket.*"], "rate": rate}
     rotated = (await scene.send("POST", f"{path}/rotate-secret")).json()
     assert rotated["secret"] == secret_of(MASTER, made["id"], 2)
     assert (await scene.send("POST", f"{path}/pause")).json()["status"] == "paused"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 import io
 import json
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +20,7 @@ from aiohttp.test_utils import TestServer
 from gateway import tasks
 from gateway.domain.ports import StoreDown
 from gateway.domain.webhooks.events import Integration
+from gateway.domain.webhooks.signatures import sign
 from gateway.domain.webhooks.watches import Watch
 from gateway.observe.log_throttle import LogThrottle
 from gateway.stores.redis.address import parse_url
@@ -25,7 +28,7 @@ from gateway.stores.redis.clients import redis_client
 from gateway.stores.webhooks.link import executing
 from gateway.stores.webhooks.queue import SHARDS, DeliveryQueue, shard_of, tag_of
 from gateway.stores.webhooks.resources import Resources
-from gateway.webhooks.capture import Capture
+from gateway.webhooks.capture import LARGE, Capture
 from gateway.webhooks.known import KnownIntegrations
 from gateway.webhooks.sealing import Sealer
 from gateway.webhooks.spool import Spool
@@ -111,6 +114,32 @@ async def test_a_webhook(bench: Bench) -> None:
     assert kept["integration"] == {"id": "int_1", "provider": "github", "name": "Code"}
     assert names[0] == f"{TAG}event:{kept['id']}"
     assert bench.capture.results["github", "captured"] == 2
+
+
+async def send_generic(bench: Bench, number: int, *ids: str) -> str:
+    """The event of a webhook of its own body id, with these values of the header x-delivery-id."""
+    body = json.dumps({"id": f"body-{number}", "type": "build.done", "data": {}}).encode()
+    signed = sign(body, [SECRET], event_id="std", now_s=NOW_US // 1_000_000)
+    headers = [*signed.items(), *(("X-Delivery-ID", each) for each in ids)]
+    async with aiohttp.ClientSession() as session:
+        url = bench.server.make_url(f"/hooks/{ADDRESS}")
+        async with session.post(url, data=body, headers=headers) as answer:
+            assert answer.status == 202
+            return str((await answer.json())["message"]).split()[2]
+
+
+async def test_the_header_with_the_id(bench: Bench) -> None:
+    """A resend is known by it. One that is missing, sent twice or odd counts as none."""
+    its = replace(INTEGRATION, kind="generic")
+    await bench.store.replace_integration(INTEGRATION, its)
+    without = [await send_generic(bench, number, "h-1") for number in (1, 2)]
+    assert len(set(without)) == 2
+    await bench.store.replace_integration(its, replace(its, id_header="x-delivery-id"))
+    known = await send_generic(bench, 1, "h-1")
+    assert await send_generic(bench, 2, "h-1") == known
+    assert await send_generic(bench, 2, "h-2") != known
+    for odd in ((), ("h-1", "h-1"), ("h-1", "h-2"), ("",), ("h 1",), ("x" * 201,), ("x" * 4_000,)):
+        assert await send_generic(bench, 1, *odd) == without[0], odd
 
 
 @pytest.mark.parametrize("watches", [1, 2])
@@ -240,6 +269,12 @@ class Outage(Bench):
         )
         self.server = server_of(self.capture)
 
+    async def is_empty(self) -> bool:
+        with suppress(StoreDown):
+            await self.store._execute("FLUSHALL")
+            return True
+        return False
+
     async def events(self) -> int:
         return len(await self.queues[shard_of("int_1")].events("int_1"))
 
@@ -320,3 +355,72 @@ class Unavailable(DeliveryQueue):
 
     async def accept(self, *_: object) -> int:
         raise StoreDown("the store is unavailable")
+
+
+async def test_large_webhooks_are_read_in_turn(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One at a time, and no account has all turns; small ones wait for none."""
+    read: list[str] = []
+
+    def captured(integration: Integration, *_: object) -> None:
+        read.append(integration.account)
+
+    monkeypatch.setattr("gateway.webhooks.capture.captured", captured)
+
+    def send(account: str, size: int) -> asyncio.Task[Any]:
+        its = replace(INTEGRATION, account=account)
+        return asyncio.create_task(bench.capture._read(its, bytes(size), lambda _: ""))
+
+    large = [send("acme", LARGE + 1) for _ in range(3)] + [send("other", LARGE + 1)]
+    await send("small", LARGE)
+    assert read == ["acme", "small"]
+    await asyncio.gather(*large)
+    assert read == ["acme", "small", "other", "acme", "acme"]
+
+
+async def test_a_large_webhook_that_is_refused(bench: Bench) -> None:
+    """The next one is read all the same."""
+    body = json.dumps({**PULL_REQUEST, "more": "x" * LARGE}).encode()
+    assert (await bench.send(body, secret="another secret"))[0] == 401
+    assert (await bench.send(body))[0] == 202
+
+
+async def test_a_store_that_comes_back_without_its_data(
+    outage: Outage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was spooled waits until its integration is there again, as from a backup."""
+    outage.proxy.cut()
+    assert (await outage.send(json.dumps(PULL_REQUEST).encode()))[1]["result"] == "spooled"
+    outage.proxy.pass_on()
+    await eventually(outage.is_empty, "the store has lost everything")
+    running = tasks.spawn(outage.spool.run(outage.capture.accept_spooled), "spool")
+    await eventually(lambda: "has lost its integrations" in caplog.text, "it is told")
+    assert outage.spool.count == 1
+    await outage.store.add_integration(INTEGRATION)
+    await eventually(lambda: outage.spool.bytes == 0, "it was accepted")
+    await tasks.end(running)
+    assert await outage.events() == 1
+
+
+async def test_an_integration_that_was_removed(
+    outage: Outage, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What was spooled for it is dropped, and the log says so."""
+    await outage.store.has_mark("of the webhook key")
+    outage.proxy.cut()
+    assert (await outage.send(json.dumps(PULL_REQUEST).encode()))[1]["result"] == "spooled"
+    outage.proxy.pass_on()
+
+    async def is_removed() -> bool:
+        with suppress(StoreDown):
+            await outage.store.remove_integration(INTEGRATION)
+            return True
+        return False
+
+    await eventually(is_removed, "the integration is removed")
+    running = tasks.spawn(outage.spool.run(outage.capture.accept_spooled), "spool")
+    await eventually(lambda: outage.spool.bytes == 0, "nothing waits")
+    await tasks.end(running)
+    assert await outage.events() == 0
+    assert "a webhook of int_1 is dropped: it was removed" in caplog.text

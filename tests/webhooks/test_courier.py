@@ -18,12 +18,13 @@ from gateway.domain.ports import StoreDown
 from gateway.domain.webhooks.destinations import Destinations
 from gateway.domain.webhooks.settings import WebhookSettings
 from gateway.domain.webhooks.signatures import verify
-from gateway.domain.webhooks.watches import Watch, secret_of
+from gateway.domain.webhooks.watches import Rate, Watch, secret_of
 from gateway.observe.log_throttle import LogThrottle
 from gateway.stores.webhooks.link import executing
-from gateway.stores.webhooks.queue import SHARDS, DeliveryQueue, tag_of
+from gateway.stores.webhooks.queue import LEASE_S, RENEW_S, SHARDS, Claim, DeliveryQueue, tag_of
 from gateway.stores.webhooks.records import write_watch
-from gateway.webhooks.courier import Courier
+from gateway.stores.webhooks.resources import Resources
+from gateway.webhooks.courier import LOOK_S, Courier
 from gateway.webhooks.sender import Answer, Sender
 from tests.kit.certificates import make_certificate
 from tests.kit.eventually import eventually
@@ -199,6 +200,22 @@ async def test_many_that_are_gone(bench: Bench, caplog: pytest.LogCaptureFixture
     assert caplog.text.count("was disabled: it answered 410 Gone") == 1
 
 
+async def test_several_attempts_that_find_it_gone(bench: Bench) -> None:
+    """They were in flight at the same time: the watch is disabled once, and counts once."""
+    told: list[str] = []
+    await bench.watch("w")
+    bench.receiver.hold.clear()
+    bench.receiver.statuses = [410, 410, 410]
+    await bench.accept("one", "two", "three")
+    async with bench.courier(on_disabled=lambda watch, _: told.append(watch)) as courier:
+        await eventually(lambda: len(bench.receiver.received) == 3, "all are in flight")
+        bench.receiver.hold.set()
+        await eventually(lambda: courier.in_flight == 0, "all have ended")
+        assert courier.metrics.watches_disabled == 1
+    assert told == ["w"]
+    await bench.become(dead=3)
+
+
 async def test_a_long_silence(bench: Bench) -> None:
     """Ten failures and no success for 120 hours disable it."""
     told: list[str] = []
@@ -331,6 +348,54 @@ async def test_good_watches_that_begin_to_hang(bench: Bench) -> None:
         assert courier.metrics.deliveries["failed"] == 0
 
 
+async def test_large_events_of_watches_that_hang(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What they hold of the courier's memory is bounded, and others are delivered meanwhile."""
+    most, size = 200_000, 20_000
+    monkeypatch.setattr("gateway.webhooks.courier.MOST_BYTES", most)
+    for number in range(6):
+        await bench.watch(f"hangs{number}")
+    await bench.watch("well", integration="other")
+    for name in (*(f"hangs{number}" for number in range(6)), "well"):
+        await bench.client.hset(f"{TAG}health:{name}", mapping={"proven": 1, "ms": 0})
+    bench.receiver.hanging = "/hangs"
+    loopback = Destinations(allowed=(ip_network("127.0.0.0/8"),))
+    async with Sender(
+        lambda: loopback, tls=lambda: bench.receiver.trust, total_s=600.0
+    ) as bench.sender:
+        for number in range(10):
+            await bench.queue.accept("int", f"e{number}", "a.b", size * b"x")
+        async with bench.courier() as courier:
+            await eventually(lambda: courier.in_flight >= most // size, "there is no room for more")
+            for number in range(20):
+                await bench.queue.accept("other", f"other{number}", "a.b", BODY)
+            await eventually(_arrived(bench, "well", 20), "the other one has all events")
+            assert courier._bytes.all <= 2 * most
+            assert courier.in_flight < 6 * 8, "without the bound all of them would be"
+        assert (courier._bytes.all, courier._slots.all) == (0, 0)
+        assert (courier._bytes.slow, courier._bytes.others) == (0, 0)
+
+
+async def test_large_events_of_new_watches(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They hold a quarter of the bytes, as of the slots."""
+    monkeypatch.setattr("gateway.webhooks.courier.MOST_BYTES", 100_000)
+    for number in range(8):
+        await bench.watch(f"new{number}")
+    bench.receiver.hold.clear()
+    await bench.queue.accept("int", "evt", "a.b", 12_000 * b"x")
+    await bench.watch("good", integration="other")
+    await bench.client.hset(f"{TAG}health:good", mapping={"proven": 1, "ms": 0})
+    async with bench.courier() as courier:
+        await eventually(lambda: len(bench.receiver.received) == 8, "those of one claim are sent")
+        await bench.queue.accept("int", "more", "a.b", 12_000 * b"x")
+        await bench.queue.accept("other", "small", "a.b", BODY)
+        await eventually(lambda: bool(bench.receiver.ids("good")), "a good one has its event")
+        assert courier.in_flight == 9
+        bench.receiver.hold.set()
+        await bench.become(delivered=17)
+
+
 async def test_one_slot(bench: Bench) -> None:
     """It is used again and again."""
     await bench.watch("w")
@@ -379,6 +444,63 @@ async def test_a_courier_that_stops(bench: Bench) -> None:
     await bench.become(delivered=1, queued=1)
 
 
+async def test_leases_are_renewed(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While an attempt lasts: another courier would make it as well."""
+    monkeypatch.setattr("gateway.webhooks.courier.RENEW_S", 0.01)
+    await bench.watch("w")
+    bench.receiver.hold.clear()
+    await bench.accept("evt")
+
+    async def ends() -> float:
+        return float(await bench.client.zscore(f"{TAG}leases", "evt:w:0") or 0)
+
+    async with bench.courier():
+        await eventually(lambda: bool(bench.receiver.received), "it is in flight")
+        first = await ends()
+
+        async def is_renewed() -> bool:
+            return await ends() > first
+
+        await eventually(is_renewed, "its lease ends later")
+        bench.receiver.hold.set()
+        await bench.become(delivered=1)
+
+
+async def test_a_lost_lease_that_is_claimed_again(bench: Bench) -> None:
+    """By the same courier: when its first attempt ends, the second one's lease is still renewed."""
+    ends = [asyncio.Event(), asyncio.Event()]
+    begun: list[asyncio.Event] = []
+
+    async def send(*_: object) -> Answer:
+        begun.append(ends[len(begun)])
+        await begun[-1].wait()
+        return Answer(200, 5, "ok")
+
+    async def lease() -> float:
+        return float(await bench.client.zscore(f"{TAG}leases", "evt:w:0") or 0)
+
+    bench.sender.send = send  # type: ignore[method-assign]
+    await bench.watch("w")
+    await bench.accept("evt")
+    async with bench.courier() as courier:
+        await eventually(lambda: len(begun) == 1, "it is in flight")
+        await bench.client.zadd(f"{TAG}leases", {"evt:w:0": 1})
+        await eventually(lambda: len(begun) == 2, "it is claimed again")
+        ends[0].set()
+        await eventually(lambda: courier.in_flight == 1, "the first attempt has ended")
+        before = await lease()
+        await courier._renew_of(courier._shards[0])
+        assert await lease() > before
+        ends[1].set()
+        await bench.become(delivered=1)
+
+
+def test_how_long_leases_are() -> None:
+    """What a dead courier had is sent again within 20 s; two renewals may fail before that."""
+    assert LEASE_S + LOOK_S < 20
+    assert LEASE_S >= 3 * RENEW_S
+
+
 async def test_a_courier_that_dies(bench: Bench) -> None:
     """Another one delivers what it had, when the leases end: nothing is lost."""
     await bench.watch("w")
@@ -407,6 +529,42 @@ async def test_two_couriers(bench: Bench) -> None:
     assert sum(each.metrics.deliveries["delivered"] for each in (one, two)) == 200
     for number in range(5):
         assert bench.receiver.ids(f"w{number}") == {f"e{event}": 1 for event in range(40)}
+
+
+async def test_two_couriers_share_a_rate(bench: Bench) -> None:
+    """Of a watch. Meanwhile others are delivered, and couriers wait until its next attempt."""
+    rate, integration = Rate(8, 1_000_000), "int_4"
+    began: list[int] = []
+    claims = 0
+
+    class Noting(DeliveryQueue):
+        async def claim(self, *arguments: Any) -> Claim:
+            nonlocal claims
+            claims += 1
+            claim = await super().claim(*arguments)
+            for each in claim.deliveries:
+                if ":paced:" in each.id:
+                    # A lease of a claim begins with it.
+                    ends = await bench.client.zscore(f"{TAG}leases", each.id)
+                    began.append(int(ends) - int(LEASE_S * 1_000_000))
+            return claim
+
+    bench.queue = Noting(executing(bench.client), SHARD, lambda: 10_000_000)
+    for name, its, events in (("paced", rate, 12), ("slow", Rate(1, 3_600_000_000), 3)):
+        url = bench.receiver.url(name)
+        watch = Watch(name, integration, url, (f"{name}.*",), 1, rate=its)
+        assert await Resources(executing(bench.client)).add_watch(watch)
+        for number in range(events):
+            await bench.queue.accept(integration, f"{name}{number}", f"{name}.b", BODY)
+    await bench.watch("free")
+    await bench.accept(*(f"e{number}" for number in range(12)))
+    async with bench.courier() as one, bench.courier() as two:
+        await bench.become(delivered=25, queued=2)
+    assert sum(each.metrics.deliveries["delivered"] for each in (one, two)) == 25
+    assert len(began) == 12
+    pairs = zip(began, began[rate.amount :], strict=False)
+    assert all(later - first >= rate.period_us for first, later in pairs)
+    assert claims < 240
 
 
 async def test_a_store_that_is_away(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:

@@ -32,9 +32,11 @@ async def scene(store_client: Any) -> AsyncIterator[Scene]:
         yield made
 
 
-async def accept(scene: Scene, *events: str, body: bytes = b'{"id": "x"}') -> None:
+async def accept(
+    scene: Scene, *events: str, body: bytes = b'{"id": "x"}', kind: str = "a.b"
+) -> None:
     for event in events:
-        await scene.queues[shard_of("int_1")].accept("int_1", event, "a.b", body)
+        await scene.queues[shard_of("int_1")].accept("int_1", event, kind, body)
 
 
 async def give_up(scene: Scene, number: int) -> None:
@@ -124,6 +126,41 @@ async def test_pages_without_entries(scene: Scene) -> None:
     assert await pages(scene, ITS, "state=dead") == [[], ["evt_dead:wat_1:0"]]
 
 
+async def test_pages_of_a_type(scene: Scene) -> None:
+    """Where few of many have it: `next` goes on, and ends at `from`."""
+    scene.budget = 64 * 1024 * 1024
+    await accept(scene, "evt_rare", kind="a.rare.one")
+    await accept(scene, *(f"evt_{number}" for number in range(LOOKED_AT)))
+    rare = "evt_rare:wat_1:0"
+    assert await pages(scene, ITS, "type=a.rare.*") == [[], [rare]]
+    assert await pages(scene, ITS, "type=a.rare.one&state=queued") == [[], [rare]]
+    assert await pages(scene, EVENTS, "type=a.rare.*") == [[], ["evt_rare"]]
+    since = quote((await shown(scene, f"{EVENTS}/evt_0"))["accepted"])
+    assert await pages(scene, EVENTS, f"type=a.rare.*&from={since}") == [[]]
+    assert await pages(scene, ITS, f"type=a.rare.*&from={since}") == [[]]
+    assert await pages(scene, ITS, f"type=a.rare.*&to={since}") == [[rare]]
+
+
+async def test_pages_of_a_time(scene: Scene) -> None:
+    """From then on and before then, of events, deliveries and dead letters."""
+    names = [f"evt_{number}" for number in range(6)]
+    await accept(scene, *names)
+    await give_up(scene, 6)
+    times = [(await shown(scene, f"{EVENTS}/{name}"))["accepted"] for name in names]
+    span = f"from={quote(times[1])}&to={quote(times[4])}"
+    expected = names[3:0:-1]
+    assert await pages(scene, EVENTS, f"{span}&limit=2") == [expected[:2], expected[2:]]
+    deliveries = [f"{name}:wat_1:0" for name in expected]
+    assert await pages(scene, ITS, f"{span}&limit=2") == [deliveries[:2], deliveries[2:]]
+    assert await pages(scene, ITS, f"{span}&type=a.*&state=dead") == [deliveries]
+    assert await pages(scene, ITS, f"{span}&type=b.*") == [[]]
+    letters = (await shown(scene, DEAD))["items"]
+    ended = {letter["id"]: letter["ended"] for letter in letters}
+    span = f"from={quote(letters[4]['ended'])}&to={quote(letters[1]['ended'])}"
+    assert await pages(scene, DEAD, f"{span}&type=a.b") == [list(ended)[2:5]]
+    assert await pages(scene, DEAD, "to=1970-01-01") == [[]]
+
+
 async def test_one_replay_of_an_account_at_a_time(scene: Scene) -> None:
     """Also of another integration, and at another courier; then the next one."""
     await accept(scene, "evt_1")
@@ -173,6 +210,17 @@ async def test_states(scene: Scene) -> None:
         (f"{ITS}?limit=101&before=x", ["limit", "before"]),
         (f"{EVENTS}?state=dead", ["query"]),
         (f"{DEAD}?limit=0", ["limit"]),
+        (f"{ITS}?type=&from=&to=", ["type", "from", "to"]),
+        (f"{ITS}?type=a&type=a.b", ["type"]),
+        (f"{EVENTS}?type=a.b&from=2026-01-01&from=2026-01-02&to=now", ["from", "to"]),
+        (f"{EVENTS}?from=2026-01-02&to=2026-01-02", ["to"]),
+        (f"{DEAD}?from=2026-01-02T00:00:00Z&to=2026-01-01", ["to"]),
+        (f"{DEAD}?type={'a.' * 2_000}*", ["type"]),
+        *(
+            (f"{EVENTS}?type={each}", ["type"])
+            for each in ("*", "a.b,c.d", "a.%2A.b", "%00", "A.B")
+        ),
+        ("/api/v1/integrations?type=a.b", ["query"]),
     ],
 )
 async def test_faults_of_the_query(scene: Scene, path: str, faults: list[str]) -> None:

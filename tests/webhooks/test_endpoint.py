@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+import gc
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -11,6 +12,7 @@ from gateway.http1.response import MOST_HEAD_BYTES
 from gateway.webhooks.endpoint import (
     MOST_READ,
     MOST_RECEIVED,
+    PIECE,
     Closed,
     EndedEarly,
     EndpointConnection,
@@ -23,15 +25,20 @@ OK = b"HTTP/1.1 200 OK\r\n"
 
 
 class Wire(asyncio.Transport):
-    """The endpoint's end. sent: what it got"""
+    """The endpoint's end. sent: what it got; written: called after each part"""
 
     def __init__(self) -> None:
         super().__init__()
         self.sent = b""
         self.aborted = False
+        self.written: Callable[[], None] = lambda: None
 
     def write(self, data: bytes | bytearray | memoryview) -> None:
         self.sent += bytes(data)
+        self.written()
+
+    def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
+        assert high == PIECE
 
     def is_closing(self) -> bool:
         return self.aborted
@@ -195,8 +202,9 @@ async def test_bytes_after_the_answer(more: bytes) -> None:
 
 
 async def test_a_request_that_is_cancelled() -> None:
-    """The connection has ended, whatever was read."""
-    for answer in (b"", b"HTTP/1.1 2", OK + b"Content-Length: 9\r\n\r\nx"):
+    """The connection has ended, whatever was read: also all of an answer, at the same moment."""
+    ends = b"", b"HTTP/1.1 2", OK + b"Content-Length: 9\r\n\r\nx"
+    for answer in (*ends, OK + b"Content-Length: 2\r\n\r\nok"):
         connection, wire = connected()
         asking = asyncio.ensure_future(connection.ask(REQUEST))
         await asyncio.sleep(0)
@@ -205,6 +213,19 @@ async def test_a_request_that_is_cancelled() -> None:
         await asyncio.wait([asking])
         assert wire.aborted
         assert not connection.is_usable
+
+
+async def test_a_connection_that_is_closing(caplog: pytest.LogCaptureFixture) -> None:
+    """Nothing is sent on it, and nobody waits for its end."""
+    connection, wire = connected()
+    wire.abort()
+    with pytest.raises(Closed):
+        await connection.ask(REQUEST)
+    assert wire.sent == b""
+    connection.connection_lost(None)
+    del connection
+    gc.collect()
+    assert caplog.text == ""
 
 
 async def test_an_answer_before_the_whole_request_was_taken() -> None:
@@ -216,3 +237,54 @@ async def test_an_answer_before_the_whole_request_was_taken() -> None:
     connection.data_received(OK + b"Content-Length: 0\r\n\r\n")
     assert (await asking).status == 200
     assert wire.aborted
+
+
+BODY = bytes(range(256)) * (3 * PIECE // 256) + b"end"
+
+
+async def test_a_large_request_is_written_as_it_is_taken() -> None:
+    """While the endpoint takes nothing, at most a piece waits in the transport; then the rest."""
+    connection, wire = connected()
+    wire.written = connection.pause_writing
+    asking = asyncio.ensure_future(connection.ask(REQUEST, BODY))
+    for piece in range(1, 5):
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert len(wire.sent) == len(REQUEST) + min(piece * PIECE, len(BODY))
+        connection.resume_writing()
+    assert wire.sent == REQUEST + BODY
+    connection.data_received(OK + b"Content-Length: 0\r\n\r\n")
+    assert (await asking).status == 200
+    assert connection.is_usable
+
+
+@pytest.mark.parametrize("end", [OK + b"Content-Length: 0\r\n\r\n", b"SSH-2.0", b""])
+async def test_a_large_request_is_answered_early(end: bytes) -> None:
+    """The rest is not written, and the connection ends. An empty end: it closes."""
+    connection, wire = connected()
+    connection.pause_writing()
+    asking = asyncio.ensure_future(connection.ask(REQUEST, BODY))
+    await asyncio.sleep(0)
+    if end:
+        connection.data_received(end)
+    else:
+        connection.connection_lost(None)
+    await asyncio.wait([asking])
+    assert len(wire.sent) == len(REQUEST) + PIECE
+    assert wire.aborted
+    assert not connection.is_usable
+
+
+async def test_a_large_request_is_cancelled(caplog: pytest.LogCaptureFixture) -> None:
+    """In the middle of its body: the connection ends, and nothing is left that nobody awaits."""
+    connection, wire = connected()
+    connection.pause_writing()
+    asking = asyncio.ensure_future(connection.ask(REQUEST, BODY))
+    await asyncio.sleep(0)
+    connection.connection_lost(ConnectionResetError())
+    asking.cancel()
+    await asyncio.wait([asking])
+    assert wire.aborted
+    del connection, asking
+    gc.collect()
+    assert caplog.text == ""

@@ -6,10 +6,12 @@ import asyncio
 import gzip
 import hmac
 import json
+import socket
 from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from gateway.proxy import upstream_pool
 from gateway.webhooks import listener
@@ -82,6 +84,26 @@ async def test_its_end(store_client: Any, monkeypatch: pytest.MonkeyPatch) -> No
         await began.wait()
         asyncio.get_running_loop().call_soon(release.set)
     assert (await asked).json() == {"items": [], "next": None}
+
+
+async def test_an_end_that_is_cut_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is in progress is not waited for any more, and nothing of it is left running."""
+    stopping = asyncio.Event()
+
+    async def cleanup(_: object) -> None:
+        stopping.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(web.AppRunner, "cleanup", cleanup)
+    served = listener.CourierListener(web.Application())
+    before = asyncio.all_tasks()
+    with socket.create_server(("127.0.0.1", 0)) as at:
+        await served.start(at)
+        stop = asyncio.ensure_future(served.stop())
+        await stopping.wait()
+        stop.cancel()
+        await asyncio.wait([stop])
+        assert asyncio.all_tasks() == before
 
 
 async def test_a_webhook_that_breaks_off(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

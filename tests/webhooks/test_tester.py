@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import ssl
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from ipaddress import ip_network
@@ -16,8 +17,10 @@ import pytest
 from gateway.domain.webhooks.destinations import Destinations
 from gateway.domain.webhooks.signatures import verify
 from gateway.domain.webhooks.watches import secret_of
+from gateway.manage.refusals import Refused
+from gateway.webhooks import tester
 from gateway.webhooks.sender import REFUSED, Sender
-from gateway.webhooks.tester import MOST_TESTS
+from gateway.webhooks.tester import MOST_OF_ACCOUNT, MOST_TESTS
 from tests.kit.certificates import make_certificate
 from tests.kit.courier_api import MASTER, NOW_US, WATCHES, Scene
 from tests.kit.eventually import eventually
@@ -204,15 +207,42 @@ async def test_the_watch_is_found(store_client: Any, endpoint: Endpoint) -> None
 
 
 async def test_too_many_at_once(store_client: Any, endpoint: Endpoint) -> None:
-    """503 for those beyond the bound, to be tried again; those in progress go on."""
+    """503 for those beyond the bounds, to be tried again; those in progress go on."""
     endpoint.release.clear()
     async with scene_for(store_client, endpoint) as scene:
         watch = await watch_of(scene, endpoint.url)
-        held = [asyncio.create_task(ask(scene, watch)) for _ in range(MOST_TESTS)]
-        await eventually(lambda: len(endpoint.heads) == MOST_TESTS, "all tests have been sent")
+        held = [asyncio.create_task(ask(scene, watch)) for _ in range(MOST_OF_ACCOUNT)]
+        await eventually(lambda: len(endpoint.heads) == MOST_OF_ACCOUNT, "all tests have been sent")
         answer = await ask(scene, watch)
         assert (answer.status, answer["Retry-After"]) == (503, "1")
         assert answer.json()["code"] == "TOO_MANY_TESTS"
         endpoint.release.set()
         assert {each.json()["delivered"] for each in await asyncio.gather(*held)} == {True}
         assert (await ask(scene, watch)).json()["delivered"] is True
+
+
+async def test_no_account_has_all_tests() -> None:
+    """Others test while one has as many as it may; all of them together have a bound as well."""
+    waiting: list[str] = []
+    release = asyncio.Event()
+
+    class Held(tester.Tester):
+        async def _test(self, account: str, watch_id: str, wanted: str | None) -> tester.Tested:
+            waiting.append(account)
+            await release.wait()
+            return tester.Tested(200, 1, None)
+
+    held = Held(*(None,) * 5)  # type: ignore[arg-type]
+
+    def test(account: str) -> asyncio.Task[tester.Tested]:
+        return asyncio.create_task(held.test(account, {"watch_id": "wat_1"}))
+
+    accounts = [f"acme{number % 5}" for number in range(5 * (MOST_OF_ACCOUNT + 1))]
+    asked = [test(each) for each in accounts]
+    await asyncio.sleep(0)
+    assert len(waiting) == MOST_TESTS
+    assert max(Counter(waiting).values()) == MOST_OF_ACCOUNT
+    release.set()
+    ended = await asyncio.gather(*asked, return_exceptions=True)
+    assert len([each for each in ended if isinstance(each, Refused)]) == len(asked) - MOST_TESTS
+    assert await test("acme0") == tester.Tested(200, 1, None)

@@ -15,13 +15,16 @@ from gateway.admin.api.webhook_parts import (
     WATCH_ID,
     webhooks_of,
 )
-from gateway.domain.webhooks.deliveries import Page
+from gateway.domain.webhooks.deliveries import Filter, Page
+from gateway.domain.webhooks.event_types import MOST_TYPE, PATTERN
 from gateway.manage.deliveries import (
+    FILTER_FIELDS,
     SPAN_FIELDS,
     STATES,
     delivery_as_json,
     event_as_json,
     event_view_as_json,
+    read_filter,
     replayed_as_json,
 )
 from gateway.manage.reading import read_fields, read_moment_us
@@ -32,17 +35,25 @@ T = TypeVar("T")
 _EVENTS: Final = "/integrations/{id}/events"
 _WATCH: Final = "/integrations/{id}/watches/{watch}"
 _DELIVERY: Final = _WATCH + "/deliveries/{delivery}"
-_BEFORE: Final = Parameter(
-    "before",
-    "query",
-    {"type": "string", "maxLength": 40},
-    "The `next` of the previous page: a time such as 2026-12-31T12:00:00Z.",
+_BEFORE: Final = given.text(
+    "before", "The `next` of the previous page: a time such as 2026-12-31T12:00:00Z.", 40
+)
+#: Those of FILTER_FIELDS.
+_FILTER: Final = (
+    Parameter(
+        "type",
+        "query",
+        {"type": "string", "pattern": f"^{PATTERN}$", "maxLength": MOST_TYPE},
+        "A type such as pull_request.merged, or pull_request.*: only of such events.",
+    ),
+    given.text("from", "Only from then on: 2026-12-31T12:00:00Z, or 2026-12-31 in UTC.", 40),
+    given.text("to", "Only before then.", 40),
 )
 
 
 async def _events(call: Call) -> Reply:
     deliveries = webhooks_of(call).deliveries
-    found = await deliveries.events(None, call.path["id"], call.query["count"], _before(call))
+    found = await deliveries.events(None, call.path["id"], call.query["count"], *_page(call))
     return _listed(found, event_as_json)
 
 
@@ -54,7 +65,7 @@ async def _event(call: Call) -> Reply:
 
 async def _dead(call: Call) -> Reply:
     deliveries, count = webhooks_of(call).deliveries, call.query["count"]
-    found = await deliveries.dead(None, call.path["id"], count, _before(call))
+    found = await deliveries.dead(None, call.path["id"], count, *_page(call))
     return _listed(found, delivery_as_json)
 
 
@@ -65,7 +76,7 @@ async def _of_watch(call: Call) -> Reply:
         call.query["state"],
     )
     states = () if state is None else (state,)
-    found = await deliveries.of_watch(None, *_its(call), states, count, _before(call))
+    found = await deliveries.of_watch(None, *_its(call), states, count, *_page(call))
     return _listed(found, delivery_as_json)
 
 
@@ -98,9 +109,13 @@ def _its(call: Call) -> tuple[str, str]:
     return call.path["id"], call.path["watch"]
 
 
-def _before(call: Call) -> int:
-    before = call.query["before"]
-    return 0 if before is None else read_moment_us("before", before)
+def _page(call: Call) -> tuple[int, Filter]:
+    """Before when the entries of a page are, and which ones are wanted. Raises Invalid."""
+    before, sent = call.query["before"], {name: call.query[name] for name in FILTER_FIELDS}
+    return (
+        0 if before is None else read_moment_us("before", before),
+        read_filter({name: value for name, value in sent.items() if value is not None}),
+    )
 
 
 OPERATIONS: Final = (
@@ -112,9 +127,10 @@ OPERATIONS: Final = (
         "List the events of an integration",
         _events,
         (Success(200, "Events, the newest first.", "EventList"),),
-        description="Those that are still kept. Large ones make a page shorter: there are more as "
-        "long as `next` is not null.",
-        parameters=(INTEGRATION_ID, _BEFORE, given.COUNT),
+        description="Those that are still kept, by when they were accepted. Large ones make a page "
+        "shorter, and with `type` it is of the next 500: it may be empty though there are more. "
+        "There are as long as `next` is not null.",
+        parameters=(INTEGRATION_ID, *_FILTER, _BEFORE, given.COUNT),
     ),
     Operation(
         "GET",
@@ -134,8 +150,9 @@ OPERATIONS: Final = (
         "List the deliveries of an integration that were given up",
         _dead,
         (Success(200, "Deliveries, the last one first.", "DeliveryList"),),
-        description="What is sent again is in it no more.",
-        parameters=(INTEGRATION_ID, _BEFORE, given.COUNT),
+        description="By when they were given up. What is sent again is in it no more. With `type`, "
+        "a page is of the next 500: it may be short or empty though there are more.",
+        parameters=(INTEGRATION_ID, *_FILTER, _BEFORE, given.COUNT),
     ),
     Operation(
         "GET",
@@ -145,8 +162,9 @@ OPERATIONS: Final = (
         "List the deliveries of a watch",
         _of_watch,
         (Success(200, "Deliveries with their attempts, the newest first.", "DeliveryList"),),
-        description="With `state`, a page is of the next 500 deliveries: it may be short or "
-        "empty though there are more. There are as long as `next` is not null.",
+        description="By when they were made. With `state` or `type`, a page is of the next 500 "
+        "deliveries: it may be short or empty though there are more. There are as long as `next` "
+        "is not null.",
         parameters=(
             INTEGRATION_ID,
             WATCH_ID,
@@ -156,6 +174,7 @@ OPERATIONS: Final = (
                 {"type": "string", "enum": list(STATES)},
                 "Only those in this state.",
             ),
+            *_FILTER,
             _BEFORE,
             given.COUNT,
         ),

@@ -126,7 +126,8 @@ OPERATIONS: Final = (
         "Change a watch",
         _edit,
         (_SHOWN,),
-        description="Changes only the fields that are sent. What waits goes to the new URL.",
+        description="Changes only the fields that are sent. What waits goes to the new URL, at the "
+        "new rate.",
         parameters=(INTEGRATION_ID, WATCH_ID, given.IF_MATCH),
         body=Body("WatchChange"),
     ),

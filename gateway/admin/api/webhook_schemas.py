@@ -15,10 +15,11 @@ from gateway.admin.api.schema_parts import (
     list_of,
     taken,
 )
-from gateway.domain.patterns import MOST_TITLE
+from gateway.domain.patterns import HEADER_NAME, MOST_TITLE
 from gateway.domain.webhooks.destinations import MOST_URL
 from gateway.domain.webhooks.event_types import MOST_TYPE
 from gateway.domain.webhooks.events import MOST_ID
+from gateway.domain.webhooks.id_headers import MOST_NAME
 from gateway.domain.webhooks.kinds.table import KINDS
 from gateway.domain.webhooks.watches import MOST_PATTERNS
 from gateway.manage.deliveries import STATES
@@ -30,6 +31,14 @@ _KIND: Final = {"enum": sorted(KINDS), "description": "Of its provider."}
 _CHANGEABLE: Final[dict[str, Any]] = {
     "name": {"type": "string", "minLength": 1, "maxLength": MOST_TITLE, "examples": ["Our code"]},
     "paused": {"type": "boolean", "description": "It captures nothing."},
+    "id_header": {
+        "type": ["string", "null"],
+        "pattern": f"^{HEADER_NAME}$",
+        "maxLength": MOST_NAME,
+        "description": "Of the kind generic: the header that has the id of a webhook, so that one "
+        "that is sent again is the same event. It is not signed. null: the id is in the body.",
+        "examples": ["x-delivery-id"],
+    },
 }
 _INTEGRATION: Final = {
     "id": _INTEGRATION_ID,
@@ -44,6 +53,11 @@ _INTEGRATION: Final = {
         "description": "The path that its provider sends webhooks to; null: it has no provider. "
         "Whoever knows it still needs the secret.",
         "examples": ["/hooks/0123456789abcdef0123456789abcdef"],
+    },
+    "id_header": {
+        **MAYBE_TEXT,
+        "description": "The header that has the id of a webhook; null: as its kind says.",
+        "examples": ["x-delivery-id"],
     },
 }
 _SECRETS: Final = {
@@ -77,6 +91,13 @@ _WATCH_FIELDS: Final[dict[str, Any]] = {
         "enum": ["timed", "body-only"],
         "description": "Of x-service-signature: over timestamp and body, or the body alone.",
     },
+    "rate": {
+        "type": ["string", "null"],
+        "pattern": "^[0-9]{1,10}/(?:second|minute|hour)$",
+        "description": "The most attempts that begin in any second, minute or hour, spread evenly; "
+        "null: it has no rate.",
+        "examples": ["10/second"],
+    },
 }
 _WATCH: Final = {
     "id": _WATCH_ID,
@@ -84,6 +105,7 @@ _WATCH: Final = {
     "url": TEXT,
     "events": {"type": "array", "items": TEXT},
     "form": TEXT,
+    "rate": {**MAYBE_TEXT, "description": "null: it has none.", "examples": ["10/second"]},
     "secret_version": {"type": "integer", "minimum": 1},
     "created": MOMENT,
     "status": {"enum": ["active", "failing", "disabled", "paused"]},

@@ -1,4 +1,4 @@
-"""The forms that make an integration and replace its provider's secrets.
+"""The forms that make an integration, change it, and replace its provider's secrets.
 
 A secret that is made is only in the answer to the form. One that is typed is on no page, also not
 on the form that is shown again with faults.
@@ -21,15 +21,18 @@ from gateway.admin.console.webhook_parts import (
     trail_to,
     webhooks_of,
 )
+from gateway.admin.console.wording import CHANGED
 from gateway.admin.context import actor_of
 from gateway.domain.webhooks.events import Integration
 from gateway.domain.webhooks.kinds.table import KINDS
-from gateway.manage.problems import Fault, Invalid
+from gateway.manage.integrations import integration_version
+from gateway.manage.problems import Changed, Fault, Invalid
 
 #: Where the secret comes from: value -> label of the form.
 SOURCES: Final = {"made": "Make one, and show it once", "given": "Use the one that I type"}
 _SECRET_FIELDS: Final = ("source", "secrets")
-_NEW_FIELDS: Final = ("kind", "account", "name", *_SECRET_FIELDS)
+_EDIT_FIELDS: Final = ("name", "id_header")
+_NEW_FIELDS: Final = ("kind", "account", *_EDIT_FIELDS, *_SECRET_FIELDS)
 
 
 async def ask_new(request: web.Request) -> web.StreamResponse:
@@ -41,7 +44,7 @@ async def ask_new(request: web.Request) -> web.StreamResponse:
 async def create(request: web.Request) -> web.StreamResponse:
     """Make it and show its secret, if one was made; or show the form again, with the faults."""
     fields = await typed(request)
-    given = {name: fields[name] for name in ("kind", "account", "name") if fields.get(name)}
+    given = {name: fields[name] for name in ("kind", "account", *_EDIT_FIELDS) if fields.get(name)}
     try:
         its, shown = await webhooks_of(request).integrations.create(
             actor_of(request), {**given, **_secrets(fields)}
@@ -51,6 +54,32 @@ async def create(request: web.Request) -> web.StreamResponse:
     if shown.made is None:
         raise see(address_of(its.id), "integration-created")
     return _shown_once(request, its, shown.made, "Integration created")
+
+
+async def ask_edit(request: web.Request) -> web.StreamResponse:
+    its = await integration_of(request)
+    fields = {
+        "name": its.name,
+        "id_header": its.id_header,
+        "version": integration_version(its),
+    }
+    return _edit_form(request, its, fields)
+
+
+async def edit(request: web.Request) -> web.StreamResponse:
+    """Change it; or show the form again, with the faults or after another's change."""
+    its, fields = await integration_of(request), await typed(request)
+    integrations = webhooks_of(request).integrations
+    given = {"name": fields.get("name", ""), "id_header": fields.get("id_header") or None}
+    try:
+        await integrations.edit(actor_of(request), its.id, given, fields.get("version", ""))
+    except Invalid as problem:
+        return _edit_form(request, its, fields, faults=problem.faults, status=422)
+    except Changed:
+        its = await integrations.get(its.id)
+        fields["version"] = integration_version(its)
+        return _edit_form(request, its, fields, notice=CHANGED, status=412)
+    raise see(address_of(its.id), "integration-saved")
 
 
 async def ask_secret(request: web.Request) -> web.StreamResponse:
@@ -95,6 +124,27 @@ def _new_form(
         form=forms.form(fields, faults, _NEW_FIELDS),
         kinds=tuple(KINDS),
         sources=SOURCES,
+    )
+
+
+def _edit_form(
+    request: web.Request,
+    its: Integration,
+    fields: Mapping[str, str],
+    *,
+    faults: tuple[Fault, ...] = (),
+    notice: str = "",
+    status: int = 200,
+) -> web.StreamResponse:
+    return page(
+        request,
+        "integration_edit",
+        status=status,
+        its=its,
+        form=forms.form(fields, faults, _EDIT_FIELDS),
+        takes_id_header=KINDS[its.kind].takes_id_header,
+        notice=notice,
+        trail=trail_to(its),
     )
 
 

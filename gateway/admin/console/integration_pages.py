@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 from urllib.parse import urlencode
 
@@ -13,16 +14,20 @@ from gateway.admin.console.render import page
 from gateway.admin.console.webhook_parts import (
     BASE,
     address_of,
+    filter_in,
     hosts_of,
     integration_of,
+    link,
     see,
     time_in,
     trail_to,
     webhooks_of,
 )
-from gateway.admin.context import actor_of
+from gateway.admin.context import READINESS, actor_of
+from gateway.domain.webhooks.deliveries import Delivery, Page
 from gateway.domain.webhooks.events import Integration
 from gateway.domain.webhooks.kinds.table import KINDS
+from gateway.manage.deliveries import EventView
 from gateway.manage.problems import Conflict
 
 _PAGE: Final = 50
@@ -32,7 +37,7 @@ _ENTRIES: Final = 10
 
 
 async def show_all(request: web.Request) -> web.StreamResponse:
-    """Integrations by id, or that this gateway has no webhooks."""
+    """Integrations by id, and how many couriers run; or that this gateway has no webhooks."""
     webhooks = management_of(request).webhooks
     text = request.query.get("text", "").strip()
     after = request.query.get("after", "")
@@ -43,6 +48,7 @@ async def show_all(request: web.Request) -> web.StreamResponse:
         request,
         "integrations",
         is_off=webhooks is None,
+        couriers=(await request.app[READINESS]()).checks.get("couriers"),
         integrations=found[:_PAGE],
         text=text,
         is_further=bool(after),
@@ -54,21 +60,29 @@ async def show(request: web.Request) -> web.StreamResponse:
     """One integration: its watches, its events with their deliveries, its dead letters."""
     its, webhooks = await integration_of(request), webhooks_of(request)
     events_before, dead_before = time_in(request, "before"), time_in(request, "dead")
-    events = await webhooks.deliveries.event_views(None, its.id, _EVENTS, events_before)
-    dead = await webhooks.deliveries.dead(None, its.id, _EVENTS, dead_before)
+    wanted, chosen = filter_in(request)
+    events, dead = Page[EventView](), Page[Delivery]()
+    if not chosen.faults:
+        asked = (None, its.id, _EVENTS)
+        events = await webhooks.deliveries.event_views(*asked, events_before, wanted)
+        dead = await webhooks.deliveries.dead(*asked, dead_before, wanted)
     watches = await webhooks.watches.list(its.account, its.id)
     log = await management_of(request).audit.page(None, _ENTRIES, subject=f"integration:{its.id}")
+    home = address_of(its.id)
     return page(
         request,
         "integration",
+        status=422 if chosen.faults else 200,
         its=its,
-        captures=KINDS[its.kind].captures,
+        kind=KINDS[its.kind],
         watches=watches,
         hosts=hosts_of(watches),
+        chosen=chosen,
+        newest=link(home, chosen.fields),
         events=events,
-        older=events.next_us,
+        older=_older(home, chosen.fields, "before", events.next_us),
         dead=dead,
-        older_dead=dead.next_us,
+        older_dead=_older(home, chosen.fields, "dead", dead.next_us),
         is_further=bool(events_before),
         is_further_dead=bool(dead_before),
         entries=log.entries,
@@ -130,6 +144,11 @@ async def _remove_form(request: web.Request, its: Integration, form: Form) -> we
         watches=len(await webhooks_of(request).watches.list(its.account, its.id)),
         trail=trail_to(its),
     )
+
+
+def _older(home: str, query: Mapping[str, str], name: str, next_us: int) -> str:
+    """The address of the next page of a list; "": there is none."""
+    return link(home, {**query, name: next_us}) if next_us else ""
 
 
 def _has(its: Integration, text: str) -> bool:

@@ -81,6 +81,8 @@ def _add_webhooks(app: web.Application) -> None:
             web.get(f"{BASE}/new", integration_forms.ask_new),
             web.post(f"{BASE}/new", integration_forms.create),
             web.get(one, integration_pages.show),
+            web.get(f"{one}/edit", integration_forms.ask_edit),
+            web.post(f"{one}/edit", integration_forms.edit),
             web.post(f"{one}/pause", integration_pages.pause),
             web.post(f"{one}/resume", integration_pages.resume),
             web.get(f"{one}/address", integration_pages.ask_address),

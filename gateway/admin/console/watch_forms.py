@@ -28,7 +28,7 @@ from gateway.manage.watches import watch_version
 
 #: The forms of the service's own signature: value -> label.
 FORMS: Final = {"timed": "Of time and body", "body-only": "Of the body only, for older receivers"}
-_FIELDS: Final = ("url", "events", "form")
+_FIELDS: Final = ("url", "events", "form", "rate")
 _ROTATED: Final = (
     "the secret was rotated since this form was opened: a second time would end the overlap"
 )
@@ -57,6 +57,7 @@ async def ask_edit(request: web.Request) -> web.StreamResponse:
         "url": watch.url,
         "events": "\n".join(watch.events),
         "form": watch.form,
+        "rate": str(watch.rate or ""),
         "version": watch_version(watch),
     }
     return _edit_form(request, integration, watch, fields)
@@ -95,8 +96,11 @@ async def rotate(request: web.Request) -> web.StreamResponse:
 
 
 def _given(fields: Mapping[str, str]) -> dict[str, object]:
-    """The fields of `manage.watches`."""
-    given: dict[str, object] = {"events": re.findall(r"[^\s,]+", fields.get("events", ""))}
+    """The fields of `manage.watches`. An empty rate is none."""
+    given: dict[str, object] = {
+        "events": re.findall(r"[^\s,]+", fields.get("events", "")),
+        "rate": fields.get("rate") or None,
+    }
     for name in ("url", "form"):
         if fields.get(name):
             given[name] = fields[name]

@@ -13,7 +13,9 @@ from gateway.admin.console.gate import management_of, typed
 from gateway.admin.console.render import page
 from gateway.admin.console.webhook_parts import (
     address_of,
+    filter_in,
     hosts_of,
+    link,
     see,
     time_in,
     trail_to,
@@ -21,7 +23,7 @@ from gateway.admin.console.webhook_parts import (
     webhooks_of,
 )
 from gateway.admin.context import actor_of
-from gateway.domain.webhooks.deliveries import Attempt, Delivery
+from gateway.domain.webhooks.deliveries import Attempt, Delivery, Page
 from gateway.domain.webhooks.schedule import is_success
 from gateway.manage.deliveries import SPAN_FIELDS, STATES
 from gateway.manage.problems import Invalid
@@ -91,25 +93,32 @@ async def _show(request: web.Request, form: forms.Form) -> web.StreamResponse:
     view = await webhooks.watches.get(*its)
     state, before_us = request.query.get("state", ""), time_in(request, "before")
     states = (state,) if state in STATES else ()
-    found = await webhooks.deliveries.of_watch(None, *its[1:], states, _PAGE, before_us)
+    wanted, chosen = filter_in(request)
+    found = Page[Delivery]()
+    if not chosen.faults:
+        found = await webhooks.deliveries.of_watch(
+            *(None, *its[1:], states, _PAGE, before_us), wanted=wanted
+        )
     log = await management_of(request).audit.page(None, _ENTRIES, subject=f"watch:{its[2]}")
-    home, query = address_of(*its[1:]), {"state": state} if states else {}
-    older = {**query, "before": found.next_us} if found.next_us else {}
+    home = address_of(*its[1:])
+    query = {**({"state": state} if states else {}), **chosen.fields}
     return page(
         request,
         "watch",
-        status=422 if form.faults else 200,
+        status=422 if form.faults or chosen.faults else 200,
         its=integration,
         view=view,
         host=hosts_of([view])[view.watch.id],
         failure=await _last_failure(request, its) if view.health.state != "active" else None,
         deliveries=found,
         state=state if states else "",
-        states=STATES,
+        states={each: link(home, {"state": each, **chosen.fields}) for each in STATES},
+        any_state=link(home, chosen.fields),
+        chosen=chosen,
         is_further=bool(before_us),
         home=home,
-        newest=f"{home}?{urlencode(query)}",
-        next=f"{home}?{urlencode(older)}" if older else "",
+        newest=link(home, query),
+        next=link(home, {**query, "before": found.next_us}) if found.next_us else "",
         form=form,
         replayed=time_in(request, "replayed") if "replayed" in request.query else None,
         left_out=time_in(request, "waiting"),

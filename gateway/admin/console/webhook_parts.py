@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Final
-from urllib.parse import urlsplit
+from urllib.parse import urlencode, urlsplit
 
 from aiohttp import web
 
+from gateway.admin.console import forms
 from gateway.admin.console.gate import management_of
 from gateway.admin.refusals import NO_WEBHOOKS
+from gateway.domain.webhooks.deliveries import ALL, Filter
 from gateway.domain.webhooks.events import Integration
+from gateway.manage.deliveries import FILTER_FIELDS, read_filter
+from gateway.manage.problems import Invalid
 from gateway.manage.refusals import Refused
 from gateway.manage.watches import WatchView
 from gateway.manage.webhooks import Webhooks
@@ -78,6 +82,21 @@ def time_in(request: web.Request, name: str) -> int:
     text = request.query.get(name, "")
     is_time = text.isascii() and text.isdigit() and len(text) <= _MOST_DIGITS
     return int(text) if is_time else 0
+
+
+def filter_in(request: web.Request) -> tuple[Filter, forms.Form]:
+    """The filter of a list in the query, and its form. With faults, nothing is to be listed."""
+    typed = {name: request.query.get(name, "").strip() for name in FILTER_FIELDS}
+    given = {name: text for name, text in typed.items() if text}
+    try:
+        return read_filter(given), forms.form(given)
+    except Invalid as problem:
+        return ALL, forms.form(given, problem.faults, FILTER_FIELDS)
+
+
+def link(address: str, query: Mapping[str, object]) -> str:
+    """An address with a query, if there is any."""
+    return f"{address}?{urlencode(query)}" if query else address
 
 
 def json_text(content: bytes) -> tuple[str, bool]:

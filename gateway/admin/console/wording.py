@@ -37,6 +37,7 @@ DONE: Final = {
     "saved": "The changes are saved. Every gateway applies them within a second.",
     "reset": "The limit is reset.",
     "integration-created": "The integration is created.",
+    "integration-saved": "The changes are saved. They apply to the next webhooks.",
     "integration-paused": "The integration is paused. Nothing is captured until it is resumed.",
     "integration-resumed": "The integration captures events again.",
     "integration-removed": "The integration is removed.",

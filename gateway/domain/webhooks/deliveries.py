@@ -28,6 +28,23 @@ class Page(list[T]):
         self.next_us = next_us
 
 
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """Which entries of a list by time are wanted.
+
+    type:           of their events: one type, or `PREFIX.*` as watches have it; "": any
+    from_us, to_us: from then on, and before then; None: any
+    """
+
+    type: str = ""
+    from_us: int | None = None
+    to_us: int | None = None
+
+
+#: All entries of a list.
+ALL: Final = Filter()
+
+
 def shard_of(integration: str) -> int:
     """The shard of an integration's events."""
     return crc32(integration.encode()) % SHARDS
@@ -64,11 +81,13 @@ class Claim:
 
     wait_s: until something else that it asked for is due; None: nothing waits
     lost:   leases of couriers that did not renew them
+    faults: watches whose names in the store cannot be read, and why
     """
 
     deliveries: tuple[Claimed, ...]
     wait_s: float | None
     lost: int
+    faults: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,13 +180,13 @@ class ShardStats:
 
     waiting:      deliveries that wait, due or not
     due:          those of them that could be sent now. Of a watch that is as many as it may have
-                  in flight more; none while it is paused or disabled, or has its breaker open. If
-                  very many watches have any, it is less than there are
+                  in flight more, and as its rate allows; none while it is paused or disabled, or
+                  has its breaker open. If very many watches have any, it is less than there are
     finished:     events of which nothing waits
     bytes:        of its events and deliveries, as the budget counts them
     oldest_due_s: how long the first delivery that may be sent waits for it. Those of a watch do not
-                  count while it is paused or disabled, has its breaker open, or has the most in
-                  flight. A lease that ended counts from its end
+                  count while it is paused or disabled, has its breaker open, has the most in
+                  flight, or waits for its rate. A lease that ended counts from its end
     breakers:     watches whose last attempts failed, so that one attempt at a time is made
     oldest_finished_s: how long its first finished event is over; -1: there is none
     accounts:     those with the most bytes of events with deliveries left, and how many

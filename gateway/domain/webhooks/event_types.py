@@ -8,8 +8,10 @@ from typing import Final
 
 #: The longest type or pattern, in characters.
 MOST_TYPE: Final = 128
+#: Of patterns, which are types as well.
+PATTERN: Final = r"[a-z0-9_]+(?:\.[a-z0-9_]+)*\.(?:\*|[a-z0-9_]+)"
 _TYPE = re.compile(r"[a-z0-9_]+(?:\.[a-z0-9_]+)+").fullmatch
-_PATTERN = re.compile(r"[a-z0-9_]+(?:\.[a-z0-9_]+)*\.(?:\*|[a-z0-9_]+)").fullmatch
+_PATTERN = re.compile(PATTERN).fullmatch
 
 
 def is_type(text: str) -> bool:

@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Any, Final
 
 from gateway.domain.webhooks.event_types import is_type
+from gateway.domain.webhooks.id_headers import id_in
 from gateway.domain.webhooks.kinds.table import KINDS
 from gateway.domain.webhooks.payload import moment
 
@@ -40,6 +41,7 @@ class Integration:
     name:    given by its user
     capture: the part of its capture address that nobody can guess; "": it has none
     sealed:  the secrets of its provider; "": it has none
+    id_header: in which its sender names a webhook, in lower case; "": as its kind says
     """
 
     id: str
@@ -50,6 +52,7 @@ class Integration:
     capture: str = ""
     sealed: str = field(default="", repr=False)
     is_paused: bool = False
+    id_header: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +91,8 @@ def captured(
     if not found.type:
         return None
     try:
-        named = kind.delivery_id(header, payload)[:MOST_ID] or sha256(body).hexdigest()
+        sent = id_in(header(integration.id_header)) if integration.id_header else ""
+        named = sent or kind.delivery_id(header, payload)[:MOST_ID] or sha256(body).hexdigest()
         created = found.created or _now(now_us)
         return _event(integration, named, found.type, created, found.data, most)
     # Also of NaN or infinity, as 1e999 is, which Python's JSON alone has; and of too many levels.

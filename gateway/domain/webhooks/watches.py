@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, Literal
 
+from gateway.domain.limits import UNITS_US
 from gateway.domain.webhooks.signatures import PREFIX
 
 #: After a rotation the secret before is good for as long: the receiver changes to the new one.
@@ -15,12 +16,31 @@ OVERLAP_US: Final = 24 * 3600 * 1_000_000
 #: The most watches of an integration, and patterns of a watch.
 MOST_WATCHES: Final = 50
 MOST_PATTERNS: Final = 50
-
+#: The periods that a watch's rate may have, and their names.
+RATE_PERIODS: Final = {UNITS_US[name]: name for name in ("second", "minute", "hour")}
 
 #: Watches whose secrets are remembered.
 _MOST_KNOWN: Final = 2048
 
 State = Literal["active", "failing", "disabled", "paused"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rate:
+    """The most attempts that begin in any period of so many microseconds, one of RATE_PERIODS.
+
+    They are spread evenly: `claim.lua` decides when the next one may begin.
+    """
+
+    amount: int
+    period_us: int
+
+    @property
+    def unit(self) -> str:
+        return RATE_PERIODS[self.period_us]
+
+    def __str__(self) -> str:
+        return f"{self.amount}/{self.unit}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +50,7 @@ class Watch:
     events:     types, or patterns as of `event_types`
     form:       of the service's own signature
     version:    of its secret; rotated_us: when that was made, Unix microseconds
+    rate:       of attempts to deliver; None: there is none
     """
 
     id: str
@@ -40,6 +61,7 @@ class Watch:
     form: Literal["timed", "body-only"] = "timed"
     version: int = 1
     rotated_us: int = 0
+    rate: Rate | None = None
 
     def secrets(self, master: bytes, now_us: int) -> tuple[str, ...]:
         """Those that deliveries are signed with now, the newest first."""
@@ -58,6 +80,7 @@ class Health:
     failures:    in a row; last_success_us: 0: none is known
     next_us:     when the next attempt of what waits is made; 0: nothing waits, or it is paused
     disabled_us: when it was disabled; failed_us: the first of the failures; 0: not, or not known
+    allowed_us:  its rate allows no attempt before then; 0: it has no rate, or made none
     """
 
     state: State
@@ -69,6 +92,7 @@ class Health:
     next_us: int
     disabled_us: int
     failed_us: int
+    allowed_us: int = 0
 
 
 @lru_cache(_MOST_KNOWN)

@@ -1,5 +1,5 @@
-"""Drops the oldest entries of the audit log, as the policies say, once a minute: a
-log that grows fast is soon trimmed.
+"""Drops the oldest entries of the audit log, as the policies say, once a minute: a log that grows
+fast is soon trimmed.
 
 The entries are verified before they are dropped. A new entry records the number and the hash of the
 last one dropped, and whether their chain was valid. So the rest can still be verified.

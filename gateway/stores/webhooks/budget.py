@@ -88,6 +88,14 @@ class Budget:
                 self._is_known, self.fault = False, error
                 if self._throttle.suppressed("look", time.monotonic()) is not None:
                     log.warning("the shards of webhooks cannot be read: %s", error)
+            except Exception as error:
+                # Whatever another program wrote there: without looks the budget would not be kept.
+                self._is_known, self.fault = (
+                    False,
+                    StoreDown(f"what it has cannot be read: {error}"),
+                )
+                if self._throttle.suppressed("look", time.monotonic()) is not None:
+                    log.warning("the shards of webhooks cannot be read", exc_info=error)
             await asyncio.sleep(LOOK_S)
 
     async def look(self, queues: Sequence[DeliveryQueue]) -> None:

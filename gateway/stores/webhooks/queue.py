@@ -4,8 +4,8 @@ An integration belongs to one of SHARDS shards. All names of a shard have its ha
 step is one script in one slot of a cluster:
 
 gw:{hooks:N}:watches:INTEGRATION   hash: watch -> its record
-gw:{hooks:N}:event:ID              hash: integration, account, type, body, at, size, weight (of it
-                                   alone), left (deliveries), resent (times)
+gw:{hooks:N}:event:ID              hash: integration, account, type, body, at, size (with all its
+                                   deliveries), left (deliveries), resent (times)
 gw:{hooks:N}:seen                  sorted set of the newest events, by when they were accepted
 gw:{hooks:N}:accounts              sorted set of accounts, by bytes of their events with deliveries
                                    left
@@ -19,10 +19,12 @@ gw:{hooks:N}:replays:WATCH         the same for replayed ones, which go after th
 gw:{hooks:N}:health:WATCH          hash: held (in flight), failures (in a row), failed (when the
                                    first of them was), tried and since (its last success), proven,
                                    succeeded (before it was resumed), ms (average), open, openings,
-                                   ramp, status, why, disabled (when)
+                                   ramp, status, why, disabled (when); with a rate: step (the us
+                                   between attempts), allowed (when the next one is)
 gw:{hooks:N}:turns:good, :other    sorted sets of watches, by when they are visited next
 gw:{hooks:N}:heads                 the same watches, by when their first delivery may be sent; or
-                                   expires, of one that is paused
+                                   expires, of one that is paused; or is cancelled,
+                                   of one that is disabled
 gw:{hooks:N}:breakers              sorted set of watches whose breaker is open
 gw:{hooks:N}:leases                sorted set of deliveries in flight, by when their lease ends
 gw:{hooks:N}:dead:INTEGRATION      sorted set of deliveries that were given up, by when; one whose
@@ -39,16 +41,19 @@ Times are microseconds of the server, Unix. `lua/` has the scripts.
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Final, Literal
 
 from gateway.domain.ports import BudgetSpent, ResentTooOften
 from gateway.domain.webhooks.deliveries import (
+    ALL,
     SHARDS,
     Attempt,
     Claim,
     Claimed,
     Delivery,
+    Filter,
     Finished,
     KeptEvent,
     Page,
@@ -59,7 +64,7 @@ from gateway.domain.webhooks.deliveries import (
 from gateway.domain.webhooks.schedule import FAILURES
 from gateway.stores.redis.errors import translated
 from gateway.stores.webhooks.replies import (
-    bound_before,
+    bounds_of,
     read_claim,
     read_delivery,
     read_event,
@@ -95,6 +100,8 @@ RENEW_S: Final = 5.0
 #: The most deliveries of a watch in flight, where nothing else is set; and of one visit.
 CAP: Final = 8
 VISIT: Final = 4
+#: The most bytes of the events of one claim: a longer reply ends the connection.
+MOST_CLAIMED_BYTES: Final = 4 * 1024 * 1024
 
 #: Deliveries of a disabled watch that one call cancels, which takes the server a few milliseconds.
 _CANCELLED: Final = 100
@@ -176,17 +183,26 @@ class DeliveryQueue:
         return int(deliveries)
 
     @translated()
-    async def claim(self, token: str, most: int, others: int, share: float = 1.0) -> Claim:
+    async def claim(
+        self,
+        token: str,
+        most: int,
+        others: int,
+        share: float = 1.0,
+        most_bytes: int = MOST_CLAIMED_BYTES,
+    ) -> Claim:
         """Lease what is due.
 
-        token:  that no other claim has
-        most:   how many deliveries
-        others: how many of them may go to watches that are unproven, failing or slow
-        share:  of the most of a watch in flight; at least one may be
+        token:      that no other claim has
+        most:       how many deliveries
+        others:     how many of them may go to watches that are unproven, failing or slow
+        share:      of the most of a watch in flight; at least one may be
+        most_bytes: of their events; one alone may have more
         """
         lease_us = int(LEASE_S * 1_000_000)
         cap = max(1, int(self._cap() * share))
-        arguments = (token, most, others, lease_us, cap, VISIT)
+        most_bytes = min(most_bytes, MOST_CLAIMED_BYTES)
+        arguments = (token, most, others, lease_us, cap, VISIT, most_bytes)
         return read_claim(token, await self._run(_CLAIM, self._any, arguments))
 
     @translated()
@@ -230,20 +246,33 @@ class DeliveryQueue:
         told = await self._run(_FINISH, self._any, arguments)
         return None if told is None else Finished(told[0], told[1] / 1_000_000)
 
-    async def disable(self, watch: str, integration: str, why: str) -> None:
-        """Give a watch no more events, cancel what waits for it, and leave a notice of it."""
-        while await self._run(_DISABLE, self._any, (watch, integration, why, _CANCELLED)):
-            pass
+    @translated()
+    async def disable(self, watch: str, integration: str, why: str) -> bool:
+        """Give a watch no more events, cancel what waits for it, and leave a notice of it.
+
+        If this breaks off, claims cancel the rest. False: it was disabled or removed before.
+        """
+        arguments, is_new, left = (watch, integration, why, _CANCELLED), False, 1
+        while left:
+            left, began = await self._run(_DISABLE, self._any, arguments)
+            is_new = is_new or bool(began)
+        return is_new
 
     # -- what was accepted and delivered ----------------------------------------------------------
 
     @translated()
-    async def events(self, integration: str, most: int = 50, before_us: int = 0) -> Page[KeptEvent]:
+    async def events(
+        self, integration: str, most: int = 50, before_us: int = 0, wanted: Filter = ALL
+    ) -> Page[KeptEvent]:
         """Those of an integration, the newest first; large ones make a page shorter.
 
-        before_us: accepted before then; 0: any
+        Of a type, a page is of the next LOOKED_AT at most, as with `deliveries`.
+
+        before_us: accepted before then; 0: any. wanted: by when they were accepted
         """
-        arguments = (integration, bound_before(before_us), most)
+        looked_at = LOOKED_AT if wanted.type else min(LOOKED_AT, most)
+        bounds = bounds_of(wanted, before_us)
+        arguments = (integration, *bounds, looked_at, most, wanted.type)
         next_us, found = await self._run(_EVENTS, self._any, arguments)
         return Page(map(read_event, found), int(float(next_us)))
 
@@ -260,15 +289,20 @@ class DeliveryQueue:
         return None if found is None else read_delivery(found)
 
     async def deliveries(
-        self, watch: str, most: int = 50, before_us: int = 0, states: Collection[str] = ()
+        self,
+        watch: str,
+        most: int = 50,
+        before_us: int = 0,
+        states: Collection[str] = (),
+        wanted: Filter = ALL,
     ) -> Page[Delivery]:
         """Those of a watch, the newest first, of any state or in these states.
 
         Of the next LOOKED_AT at most: a page may be short or empty though there are more.
 
-        before_us: made before then; 0: any
+        before_us: made before then; 0: any. wanted: by when they were made
         """
-        return await self._listed(f"recent:{watch}", most, before_us, states)
+        return await self._listed(f"recent:{watch}", most, before_us, wanted, states)
 
     @translated()
     async def deliveries_of(self, event: str) -> list[Delivery]:
@@ -276,34 +310,43 @@ class DeliveryQueue:
         found = await self._run(_ONE, self._any, ("deliveries", event))
         return sorted(map(read_delivery, found), key=lambda each: (each.at_us, each.id))
 
-    async def dead(self, integration: str, most: int = 50, before_us: int = 0) -> Page[Delivery]:
+    async def dead(
+        self, integration: str, most: int = 50, before_us: int = 0, wanted: Filter = ALL
+    ) -> Page[Delivery]:
         """The dead letters of an integration, the last one first.
 
         One leaves the list once its event is sent to its watch again, by `resend` or `replay`. If
         that is given up too, the new delivery is a dead letter.
 
-        before_us: given up before then; 0: any
+        before_us: given up before then; 0: any. wanted: by when they were given up
         """
-        return await self._listed(f"dead:{integration}", most, before_us, ())
+        return await self._listed(f"dead:{integration}", most, before_us, wanted)
 
     @translated()
     async def _listed(
-        self, name: str, most: int, before_us: int, states: Collection[str]
+        self,
+        name: str,
+        most: int,
+        before_us: int,
+        wanted: Filter,
+        states: Collection[str] = (),
     ) -> Page[Delivery]:
-        looked_at = LOOKED_AT if states else min(LOOKED_AT, most)
-        arguments = (name, bound_before(before_us), looked_at, most, *states)
+        looked_at = LOOKED_AT if states or wanted.type else min(LOOKED_AT, most)
+        bounds = bounds_of(wanted, before_us)
+        arguments = (name, *bounds, looked_at, most, wanted.type, *states)
         next_us, found = await self._run(_DELIVERIES, self._any, arguments)
         return Page(map(read_delivery, found), int(float(next_us)))
 
     # -- once more ---------------------------------------------------------------------------------
 
     @translated()
-    async def resend(self, event: str, watch: str) -> str | None:
+    async def resend(self, event: str, watch: str, account: str = "") -> str | None:
         """Queue a delivery of this event once more: its id. Raises BudgetSpent, ResentTooOften.
 
-        None: the event is not kept any more, or the watch is not there or disabled.
+        account: as of `accept`
+        None:    the event is not kept any more, or the watch is not there or disabled
         """
-        arguments = (event, watch, self._cap(), self._budget())
+        arguments = (event, watch, self._cap(), self._budget(), self._share(account))
         made = await self._run(_RESEND, self._any, arguments)
         if made is None:
             return None
@@ -313,7 +356,7 @@ class DeliveryQueue:
 
     @translated()
     async def replay(
-        self, integration: str, watch: str, from_us: int, to_us: int, most: int
+        self, integration: str, watch: str, from_us: int, to_us: int, most: int, account: str = ""
     ) -> Replayed | None:
         """Queue deliveries of the kept events that this watch takes, the oldest first.
 
@@ -323,6 +366,7 @@ class DeliveryQueue:
 
         from_us, to_us: accepted from then, and before then
         most:           deliveries
+        account:        as of `accept`
         None:           the watch is not there or disabled
         """
         count, waiting, calls, bound = 0, 0, 0, from_us
@@ -330,7 +374,7 @@ class DeliveryQueue:
             number = min(_REPLAYED, most - count)
             arguments = (
                 *(integration, watch, bound, f"({to_us}", _REPLAY_LOOKED_AT, number),
-                *(self._cap(), self._budget()),
+                *(self._cap(), self._budget(), self._share(account)),
             )
             found = await self._run(_REPLAY, self._any, arguments)
             if found is None:
@@ -388,4 +432,6 @@ class DeliveryQueue:
 
 def _bytes_of(found: Sequence[bytes]) -> Mapping[str, int]:
     pairs = zip(found[::2], found[1::2], strict=True)
-    return {account.decode("utf-8", "replace"): int(float(its)) for account, its in pairs}
+    sizes = {account.decode("utf-8", "replace"): float(its) for account, its in pairs}
+    # Another program may have written infinity, which is no number of bytes.
+    return {account: int(its) for account, its in sizes.items() if math.isfinite(its)}

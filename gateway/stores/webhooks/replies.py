@@ -6,21 +6,29 @@ A value of another form raises ValueError, TypeError or LookupError.
 from __future__ import annotations
 
 import json
-from typing import Any, Final
+from typing import Any
 
-from gateway.domain.webhooks.deliveries import Attempt, Claim, Claimed, Delivery, KeptEvent
+from gateway.domain.webhooks.deliveries import (
+    Attempt,
+    Claim,
+    Claimed,
+    Delivery,
+    Filter,
+    KeptEvent,
+)
 
-EVENT_FIELDS: Final = ("integration", "type", "body", "at", "left")
-DELIVERY_FIELDS: Final = ("state", "reason", "at", "ended", "log")
 
-
-def bound_before(at_us: int) -> str:
-    """The bound of a range that ends before this time. 0: it has no end"""
-    return f"({at_us}" if at_us else "+inf"
+def bounds_of(wanted: Filter, before_us: int) -> tuple[str, str]:
+    """The bounds of a page of such entries, from and to. before_us: they end then; 0: no end"""
+    ends = [end for end in (wanted.to_us, before_us or None) if end is not None]
+    return (
+        "-inf" if wanted.from_us is None else str(wanted.from_us),
+        f"({min(ends)}" if ends else "+inf",
+    )
 
 
 def read_event(found: list[bytes | None]) -> KeptEvent:
-    """found: its id, and EVENT_FIELDS"""
+    """found: as `event_shown` of the scripts returns it"""
     event, integration, kind, body, at, left = (value or b"" for value in found)
     return KeptEvent(
         id=event.decode("utf-8", "replace"),
@@ -33,7 +41,7 @@ def read_event(found: list[bytes | None]) -> KeptEvent:
 
 
 def read_delivery(found: list[bytes | None]) -> Delivery:
-    """found: its id, and DELIVERY_FIELDS"""
+    """found: as `delivery_shown` of the scripts returns it"""
     its = ((value or b"").decode("utf-8", "replace") for value in found)
     delivery, state, reason, at, ended, log = its
     attempts = tuple(Attempt(*json.loads(line)) for line in log.splitlines())
@@ -42,7 +50,7 @@ def read_delivery(found: list[bytes | None]) -> Delivery:
 
 def read_claim(token: str, found: Any) -> Claim:
     """What was claimed with this token."""
-    wait_us, lost, claimed = found
+    wait_us, lost, claimed, faults = found
     deliveries = tuple(
         Claimed(
             id=delivery.decode(),
@@ -57,4 +65,7 @@ def read_claim(token: str, found: Any) -> Claim:
         )
         for delivery, watch, integration, body, attempts, at_us, is_good, openings in claimed
     )
-    return Claim(deliveries, wait_us / 1_000_000 if wait_us >= 0 else None, lost)
+    wait_s = wait_us / 1_000_000 if wait_us >= 0 else None
+    return Claim(
+        deliveries, wait_s, lost, tuple(each.decode("utf-8", "replace") for each in faults)
+    )

@@ -64,11 +64,6 @@ redis.call('HDEL', KEYS[3], ARGV[3])
 redis.call('SREM', KEYS[4], ARGV[1])
 return 1
 """
-# KEYS: the hash; ARGV: field, value, the most fields
-_ADD: Final = """
-if redis.call('HLEN', KEYS[1]) >= tonumber(ARGV[3]) then return 0 end
-return redis.call('HSETNX', KEYS[1], ARGV[1], ARGV[2])
-"""
 # KEYS: the hash; ARGV: field, the value that it has to have, the new one
 _REPLACE: Final = """
 if redis.call('HGET', KEYS[1], ARGV[1]) ~= ARGV[2] then return 0 end
@@ -113,6 +108,7 @@ _END: Final = """
 if redis.call('GET', KEYS[1]) == ARGV[1] then redis.call('DEL', KEYS[1]) end
 return 1
 """
+_WRITE: Final = Script("write.lua")
 _STATUS: Final = Script("status.lua")
 _HASTEN: Final = Script("hasten.lua")
 #: Deliveries that one call makes due, which takes the server a few milliseconds.
@@ -135,6 +131,10 @@ class Resources:
         await self._execute("SET", MARK, mark, "NX")
         found = await self._execute("GET", MARK)
         return bool(found == mark.encode())
+
+    async def is_marked(self) -> bool:
+        """Has it the mark of a webhook key? Else it has lost its data since a courier began."""
+        return bool(await self._execute("EXISTS", MARK))
 
     # -- integrations ------------------------------------------------------------------------------
 
@@ -209,7 +209,7 @@ class Resources:
         """False: its integration has too many, or one has this id."""
         name = _watches(watch.integration)
         await self._execute("HSET", WATCHES, watch.id, watch.integration)
-        added = await self._add(name, watch.id, write_watch(watch), MOST_WATCHES)
+        added = await self._write(watch, b"")
         if not added and not await self._execute("HEXISTS", name, watch.id):
             await self._execute("HDEL", WATCHES, watch.id)
         return added
@@ -231,9 +231,8 @@ class Resources:
         return sorted(_readable(found, read_watch), key=lambda each: (each.created_us, each.id))
 
     async def replace_watch(self, old: Watch, new: Watch) -> bool:
-        """False: it was changed or removed since it was read."""
-        name = _watches(old.integration)
-        return await self._replace(name, old.id, write_watch(old), write_watch(new))
+        """Its rate holds at once. False: it was changed or removed since it was read."""
+        return await self._write(new, write_watch(old))
 
     async def remove_watch(self, watch: Watch) -> bool:
         """What waits for it is cancelled by the next claims. False: it was removed before."""
@@ -305,8 +304,10 @@ class Resources:
         found: bytes | None = await self._execute("EVAL", _RECORD, 1, name, field, MOST_BYTES)
         return found
 
-    async def _add(self, name: str, field: str, value: bytes, most: int) -> bool:
-        return bool(await self._execute("EVAL", _ADD, 1, name, field, value, most))
+    async def _write(self, watch: Watch, old: bytes) -> bool:
+        rate = (watch.rate.amount, watch.rate.period_us) if watch.rate else (0, 0)
+        arguments = (watch.id, write_watch(watch), old, MOST_WATCHES, *rate)
+        return bool(await _WRITE.run(self._execute, (_watches(watch.integration),), arguments))
 
     async def _replace(self, name: str, field: str, old: bytes, new: bytes) -> bool:
         return bool(await self._execute("EVAL", _REPLACE, 1, name, field, old, new))
@@ -319,6 +320,7 @@ def _watches(integration: str) -> str:
 def _health(found: dict[str, bytes], waiting: int, first: bytes) -> Health:
     status = found.get("status", b"").decode("ascii", "replace")
     failures = _number(found.get("failures"))
+    allowed_us = _number(found.get("allowed"))
     state: State = "failing" if failures else "active"
     if status in ("disabled", "paused"):
         state = cast(State, status)
@@ -329,9 +331,12 @@ def _health(found: dict[str, bytes], waiting: int, first: bytes) -> Health:
         waiting=waiting,
         failures=failures,
         last_success_us=_number(found.get("since" if found.get("proven") == b"1" else "succeeded")),
-        next_us=max(_number(first), _number(found.get("open"))) if waiting and not status else 0,
+        next_us=max(_number(first), _number(found.get("open")), allowed_us)
+        if waiting and not status
+        else 0,
         disabled_us=_number(found.get("disabled")),
         failed_us=_number(found.get("failed")),
+        allowed_us=allowed_us,
     )
 
 

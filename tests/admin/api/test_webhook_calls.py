@@ -117,8 +117,9 @@ async def test_watches(call: Caller) -> None:
     assert (await call("GET", base)).json == {"items": [watch], "next": None}
     assert (watch["status"], watch["reason"], watch["waiting"]) == ("active", None, 0)
     assert (watch["disabled_since"], watch["failing_since"]) == (None, None)
-    changed = {"events": ["build.finished"], "form": "body-only"}
-    assert (await call("PATCH", path, changed, If_Match="*")).json == {**watch, **changed}
+    for rate in ("10/second", None):
+        changed = {"events": ["build.finished"], "form": "body-only", "rate": rate}
+        assert (await call("PATCH", path, changed, If_Match="*")).json == {**watch, **changed}
     rotated = (await call("POST", f"{path}/rotate-secret")).json
     assert rotated["secret"] == secret_of(MASTER, watch["id"], 2)
     assert (await call("POST", f"{path}/pause")).json["status"] == "paused"
@@ -127,7 +128,8 @@ async def test_watches(call: Caller) -> None:
     await call("DELETE", path, status=204)
     await call("GET", path, status=404)
     assert (await actions(call))[1:] == [
-        f"watch.{name}" for name in ("create", "edit", "rotate", "pause", "resume", "remove")
+        f"watch.{name}"
+        for name in ("create", "edit", "edit", "rotate", "pause", "resume", "remove")
     ]
 
 
@@ -285,6 +287,69 @@ async def test_events_and_deliveries(call: Caller) -> None:
         ("GET", f"{base}/events?before=yesterday", None, 422),
     ):
         await call(method, wrong, body, status)
+
+
+async def test_lists_by_type_and_time(call: Caller) -> None:
+    """Of events, deliveries and dead letters, with the same parameters."""
+    its = await made(call)
+    watch = await watched(call, its["id"])
+    base = f"/integrations/{its['id']}"
+    for kind in ("build.done", "build.step.done", "other.done"):
+        await call("POST", f"{base}/events", {"type": kind, "data": {}}, 202)
+    other, step, done = (await call("GET", f"{base}/events")).json["items"]
+    queue = call.scene.webhook_stores.queue_of(its["id"])
+    for each in (await queue.claim("t", 8, 8)).deliveries:
+        await queue.finish(each, "dead", Attempt(1, 1, 500, ""), reason="exhausted")
+    lists = (f"{base}/events", f"{watch}/deliveries", f"{base}/dead-letters")
+    for query, counts in (
+        ("type=build.*", (2, 2, 2)),
+        ("type=build.step.*", (1, 1, 1)),
+        ("type=other.done", (1, 0, 0)),
+        (f"from={step['accepted']}", (2, 1, 2)),
+        (f"to={step['accepted']}", (1, 1, 0)),
+        (f"from={done['accepted']}&to={other['accepted']}&type=build.done", (1, 1, 0)),
+        (f"from={step['accepted']}&before={other['accepted']}", (1, 1, 0)),
+        ("from=2020-01-01&to=2020-01-02", (0, 0, 0)),
+    ):
+        found = [(await call("GET", f"{path}?{query}")).json for path in lists]
+        assert tuple(len(each["items"]) for each in found) == counts, query
+        assert [each["next"] for each in found] == [None] * 3
+    states = f"{watch}/deliveries?state=dead&type=build.done"
+    assert len((await call("GET", states)).json["items"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("query", "places"),
+    [
+        *((f"type={each}", ["type"]) for each in ("", "*", "a", "a.%2A.b", "A.b", "a.b%0A")),
+        (f"type={'a.' * 2_000}*", ["type"]),
+        ("type=a.b&type=a.c", ["type"]),
+        ("from=now&to=", ["from", "to"]),
+        (f"from={'1' * 2_000}", ["from"]),
+        ("from=2026-12-31&from=2026-12-31", ["from"]),
+        ("from=2026-12-31&to=2026-12-31T00:00:00Z", ["to"]),
+    ],
+)
+async def test_faults_of_a_filter(call: Caller, query: str, places: list[str]) -> None:
+    base = f"/integrations/{(await made(call))['id']}"
+    for path in (f"{base}/events", f"{base}/dead-letters"):
+        answer = await call("GET", f"{path}?{query}", status=422)
+        assert [fault["path"] for fault in answer.json["faults"]] == places
+
+
+async def test_a_header_with_the_id(call: Caller) -> None:
+    """Of the kind generic; shown in lower case, changed, and removed by null."""
+    its = await made(call, kind="generic", id_header="X-Delivery-Id")
+    path = f"/integrations/{its['id']}"
+    assert (await call("GET", path)).json["id_header"] == "x-delivery-id"
+    for value in ("x-other", None):
+        changed = await call("PATCH", path, {"id_header": value}, If_Match="*")
+        assert changed.json["id_header"] == value
+    for kind, value in (("generic", "Cookie"), ("generic", "x" * 10_000), ("github", "x-id")):
+        fields = {**INTEGRATION, "kind": kind, "id_header": value}
+        answer = await call("POST", "/integrations", fields, 422)
+        assert [fault["path"] for fault in answer.json["faults"]] == ["id_header"]
+    assert (await made(call))["id_header"] is None
 
 
 async def test_dead_letters(call: Caller) -> None:

@@ -6,8 +6,9 @@ import re
 
 import pytest
 
+from gateway.manage.integrations import integration_version
 from gateway.webhooks.sealing import Sealer
-from tests.kit.console import MASTER, Answer, Browser, Console
+from tests.kit.console import ANNA, MASTER, Answer, Browser, Console
 from tests.kit.console_webhooks import integration, webhooks_of
 
 NEW = "/console/integrations/new"
@@ -82,6 +83,61 @@ async def test_the_gateways_own_kinds_have_no_secret(hooked: Console, olga: Brow
 
 async def test_an_account_is_filled_in(olga: Browser) -> None:
     assert 'value="acme"' in (await olga.get(f"{NEW}?account=acme")).text
+
+
+async def test_a_header_with_the_id(hooked: Console, olga: Browser) -> None:
+    """Typed where an integration of the kind generic is made or edited, and shown on its page."""
+    fields = {**FIELDS, "kind": "generic", "id_header": "X-Delivery-Id"}
+    await olga.post(NEW, fields)
+    (its,) = await webhooks_of(hooked).integrations.list()
+    assert its.id_header == "x-delivery-id"
+    home = f"/console/integrations/{its.id}"
+    assert "<code>x-delivery-id</code>" in (await olga.get(home)).text
+    assert 'value="x-delivery-id"' in (await olga.get(f"{home}/edit")).text
+    for wrong in ({**fields, "id_header": "host"}, {**fields, "kind": "github"}):
+        answer = await olga.post(NEW, wrong)
+        assert answer.status == 422
+        assert re.search(r'id="e-id_header"[^>]*>\s*<p>', answer.text)
+
+
+async def test_an_integration_is_edited(hooked: Console, olga: Browser) -> None:
+    """Its name, and the header with the id, which an empty field removes."""
+    its = await integration(hooked, kind="generic", id_header="x-id")
+    path = f"/console/integrations/{its.id}/edit"
+
+    async def edit(name: str, id_header: str) -> Answer:
+        known = await webhooks_of(hooked).integrations.get(its.id)
+        given = {"name": name, "id_header": id_header, "version": integration_version(known)}
+        return await olga.post(path, given)
+
+    answer = await edit("Builds", "x-other")
+    assert answer.path == f"/console/integrations/{its.id}?done=integration-saved"
+    changed = await webhooks_of(hooked).integrations.get(its.id)
+    assert (changed.name, changed.id_header) == ("Builds", "x-other")
+    answer = await edit("", "Content-Type")
+    assert answer.status == 422
+    for name in ("name", "id_header"):
+        assert re.search(rf'id="e-{name}"[^>]*>\s*<p>', answer.text), name
+    assert 'value="Content-Type"' in answer.text
+    await edit("Builds", "")
+    assert (await webhooks_of(hooked).integrations.get(its.id)).id_header == ""
+
+
+async def test_a_form_that_is_older_than_a_change(hooked: Console, olga: Browser) -> None:
+    """What was typed is shown again, and saved by a second time."""
+    its = await integration(hooked)
+    path = f"/console/integrations/{its.id}/edit"
+    page = (await olga.get(path)).text
+    assert "f-id_header" not in page, "of a kind that has none"
+    (version,) = re.findall(r'name="version" value="([^"]+)"', page)
+    await webhooks_of(hooked).integrations.edit(ANNA, its.id, {"name": "Theirs"})
+    answer = await olga.post(path, {"name": "Mine", "version": version})
+    assert answer.status == 412
+    assert "Someone else changed this" in answer.text
+    assert 'value="Mine"' in answer.text
+    (version,) = re.findall(r'name="version" value="([^"]+)"', answer.text)
+    await olga.post(path, {"name": "Mine", "version": version})
+    assert (await webhooks_of(hooked).integrations.get(its.id)).name == "Mine"
 
 
 async def test_secrets_are_replaced(hooked: Console, olga: Browser) -> None:

@@ -37,6 +37,14 @@ async def test_integrations_are_listed(hooked: Console, olga: Browser) -> None:
     assert f"Notices {own.id} ○ paused operator operations none" in text
 
 
+async def test_couriers_are_shown(hooked: Console, olga: Browser) -> None:
+    """As a readiness probe is told; nothing where they run elsewhere."""
+    assert "Couriers" not in text_of((await olga.get(LIST)).text)
+    hooked.checks["couriers"] = "1 of 2; another webhook key"
+    text = text_of((await olga.get(LIST)).text)
+    assert "Couriers of this gateway: 1 of 2; another webhook key" in text
+
+
 @pytest.mark.parametrize("text", ["CODE", "acme", "github", "int_"])
 async def test_the_list_is_searched(hooked: Console, olga: Browser, text: str) -> None:
     await integration(hooked)
@@ -96,6 +104,31 @@ async def test_events_and_dead_letters_have_pages(hooked: Console, olga: Browser
         assert [len(each) for each in shown] == [20, 1]
         assert shown[0] | shown[1] == set(ids)
         assert f"?{name}=" not in rest
+
+
+async def test_events_and_dead_letters_are_filtered(hooked: Console, olga: Browser) -> None:
+    """Both by one form, whose values the links of both keep."""
+    its = await integration(hooked)
+    await watch(hooked, its)
+    for number in range(21):
+        await publish(hooked, its, number=number)
+    while claimed := await claim(hooked, its):
+        for each in claimed:
+            await finish(hooked, its, each, 410)
+    home = f"{LIST}/{its.id}"
+    query = "type=build.%2A&from=2026-01-01"
+    page = (await olga.get(f"{home}?{query}")).text
+    assert "its time is when they were given up" in text_of(page)
+    for name, part in (("before", "events"), ("dead", "deliveries")):
+        address = f"{home}?{query}&{name}=".replace("&", "&amp;")
+        found = re.search(rf'href="({re.escape(address)}\d+)#\w+-head" rel="next"', page)
+        assert found is not None
+        rest = (await olga.get(found[1].replace("&amp;", "&"))).text
+        assert len(set(re.findall(rf"/{part}/(evt_\w+)", section(rest, part)))) == 1
+    for none in ("type=other.*", "to=2026-01-01"):
+        text = text_of((await olga.get(f"{home}?{none}")).text)
+        assert "No event matches." in text
+        assert "None of those that were given up matches." in text
 
 
 async def test_an_integration_is_paused_and_resumed(hooked: Console, olga: Browser) -> None:

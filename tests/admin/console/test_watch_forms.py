@@ -15,6 +15,7 @@ FIELDS = {
     "url": "https://hooks.example.com/",
     "events": "build.*\npull_request.merged, ticket.*",
     "form": "body-only",
+    "rate": "600/minute",
 }
 
 
@@ -31,7 +32,7 @@ async def test_a_watch_is_made_and_its_secret_shown_once(hooked: Console, olga: 
     made = await only_watch(hooked)
     assert made.url == FIELDS["url"]
     assert made.events == ("build.*", "pull_request.merged", "ticket.*")
-    assert made.form == "body-only"
+    assert (made.form, str(made.rate)) == ("body-only", "600/minute")
     assert shown(answer) == secret_of(MASTER, made.id, 1)
     home = address_of(its.id, made.id)
     assert f'data-home="{home}"' in answer.text
@@ -41,7 +42,7 @@ async def test_a_watch_is_made_and_its_secret_shown_once(hooked: Console, olga: 
 
 async def test_every_fault_is_shown_at_its_field(hooked: Console, olga: Browser) -> None:
     its = await integration(hooked)
-    fields = {"url": "http://10.0.0.1/", "events": "Build*", "form": "other"}
+    fields = {"url": "http://10.0.0.1/", "events": "Build*", "form": "other", "rate": "1/day"}
     answer = await olga.post(f"{address_of(its.id)}/watches/new", fields)
     assert answer.status == 422
     for name in fields:
@@ -65,6 +66,11 @@ async def test_a_watch_is_changed(hooked: Console, olga: Browser) -> None:
     answer = await olga.post(f"{home}/edit", {**FIELDS, "version": version})
     assert answer.path == f"{home}?done=watch-saved"
     assert (await only_watch(hooked)).form == "body-only"
+    form = await olga.get(f"{home}/edit")
+    assert value_of(form, "rate") == "600/minute"
+    cleared = {**FIELDS, "rate": "", "version": value_of(form, "version")}
+    await olga.post(f"{home}/edit", cleared)
+    assert (await only_watch(hooked)).rate is None
 
 
 async def test_anothers_change_is_not_overwritten(hooked: Console, olga: Browser) -> None:

@@ -50,6 +50,24 @@ async def test_a_new_watch_says_so(hooked: Console, olga: Browser) -> None:
     assert "No delivery is kept." in text
 
 
+async def test_a_rate_is_told_in_words(hooked: Console, olga: Browser) -> None:
+    """And what waits for it alone: no button sends that."""
+    its = await integration(hooked)
+    slow = address_of(its.id, await watch(hooked, its, rate="1/hour"))
+    fast = address_of(its.id, await watch(hooked, its, rate="1200/minute"))
+    for number in range(2):
+        await publish(hooked, its, number=number)
+    await claim(hooked, its)
+    text = text_of((await olga.get(slow)).text)
+    assert "Rate at most 1 attempt an hour, spread evenly" in text
+    assert re.search(r"Next attempt [-\d]+ [:\d]+ UTC \(in [56]\d min\) ?, by its rate", text)
+    assert "Send now" not in text
+    text = text_of((await olga.get(fast)).text)
+    assert "Rate at most 1,200 attempts a minute, spread evenly" in text
+    other = text_of((await olga.get(address_of(its.id, await watch(hooked, its)))).text)
+    assert "Rate none" in other
+
+
 async def test_a_first_failure_opens_no_breaker(hooked: Console, olga: Browser) -> None:
     its = await integration(hooked)
     home = address_of(its.id, await watch(hooked, its))
@@ -70,6 +88,54 @@ async def test_deliveries_are_shown_by_state(hooked: Console, olga: Browser) -> 
     none = (await olga.get(f"{home}?state=dead")).text
     assert links(none) == []
     assert "None of those that are kept is dead." in none
+
+
+async def test_deliveries_are_filtered(hooked: Console, olga: Browser) -> None:
+    """By type and time beside the state; the links of states and pages keep the filter."""
+    its = await integration(hooked)
+    home = address_of(its.id, await watch(hooked, its))
+    for number in range(51):
+        await publish(hooked, its, number=number)
+    links = re.compile(rf'href="{home}/deliveries/').findall
+    query = "type=build.*&from=2026-01-01&to=2100-01-01"
+    answer = await olga.get(f"{home}?{query}")
+    assert (answer.status, len(links(answer.text))) == (200, 50)
+    kept = query.replace("*", "%2A").replace("&", "&amp;")
+    assert f'href="{home}?state=queued&amp;{kept}#deliveries-head"' in answer.text
+    assert 'name="type" value="build.*"' in answer.text
+    found = re.search(r'href="([^"]+)#deliveries-head" rel="next"', answer.text)
+    assert found is not None
+    assert kept in found[1]
+    assert len(links((await olga.get(found[1].replace("&amp;", "&"))).text)) == 1
+    for none in ("type=other.*", "to=2026-01-01", "state=dead&type=build.finished"):
+        text = (await olga.get(f"{home}?{none}")).text
+        assert links(text) == []
+        assert "None of those that are kept matches." in text
+    assert '<input type="hidden" name="state" value="dead">' in text
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("type=<script>", "Type: found &#39;&lt;script&gt;&#39;, expected a type such as"),
+        (f"type={'a.' * 1_500}*", "Type: found &#39;a.a."),
+        ("from=then", "From: found &#39;then&#39;, expected a time"),
+        ("from=2026-01-02&to=2026-01-01", "To: found 2026-01-01T00:00:00Z, expected a time after"),
+    ],
+)
+async def test_a_wrong_filter_lists_nothing(
+    hooked: Console, olga: Browser, query: str, words: str
+) -> None:
+    """The page says what is wrong, at the filter."""
+    hooks = await fill_webhooks(hooked)
+    for home in (hooks.watch("good"), address_of(hooks.its.id)):
+        answer = await olga.get(f"{home}?{query}")
+        assert answer.status == 422
+        assert words in answer.text
+        assert "<script>" not in re.sub(r"<script[^>]* src=", "", answer.text)
+        assert f"{home}/deliveries/" not in answer.text
+        assert "is kept" not in text_of(answer.text)
+        assert len(re.findall('id="filter-faults"', answer.text)) == 1
 
 
 async def test_deliveries_have_pages(hooked: Console, olga: Browser) -> None:

@@ -60,6 +60,34 @@ def test_ids() -> None:
     assert len(others | {again.id}) == 4
 
 
+def with_header(value: str, payload: object = PAYLOAD, sent: str = "x-delivery") -> str:
+    """The id of the event of an integration that names the header x-delivery."""
+    body = json.dumps(payload).encode()
+    headers = {**sign(body, [SECRET], event_id="std-1", now_s=NOW_US // 1_000_000), sent: value}
+    integration = replace(INTEGRATION, id_header="x-delivery")
+    event = captured(integration, body, lambda name: headers.get(name, ""), [SECRET], NOW_US)
+    assert event is not None
+    return event.id
+
+
+def test_an_id_in_a_header() -> None:
+    """It is the id if the integration names the header, whatever the signed body has."""
+    other = {**PAYLOAD, "id": "d-2", "data": {}}
+    assert with_header("h-1") == with_header("h-1", other)
+    assert with_header("h-1") != with_header("h-2")
+    # Those that have it in both places stay the same when the integration is changed.
+    assert with_header("d-1", other) == capture().id
+
+
+@pytest.mark.parametrize("value", ["", " ", "a b", "a, a", "é", "\udcff", "x" * 201, "x" * 10_000])
+def test_a_header_without_an_id(value: str) -> None:
+    """As without one: the id of the body, then that of Standard Webhooks, then the content."""
+    bare = {key: each for key, each in PAYLOAD.items() if key != "id"}
+    assert with_header(value) == capture().id
+    assert with_header(value, bare) == with_header("std-1")
+    assert with_header("h-1", sent="x-other") == capture().id
+
+
 def test_without_an_id_and_a_date() -> None:
     """The content stands for the id, and the time of capture for the date."""
     bare = {key: value for key, value in PAYLOAD.items() if key not in ("id", "created")}

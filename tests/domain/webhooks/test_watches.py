@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from gateway.domain.webhooks.signatures import sign, verify
-from gateway.domain.webhooks.watches import OVERLAP_US, Watch, secret_of
+from gateway.domain.webhooks.watches import OVERLAP_US, Rate, Watch, secret_of
+from gateway.policies.fields import read_delivery_rate
 
 MASTER = b"m" * 32
 WATCH = Watch("w1", "int_1", "https://hook.example/", ("a.*",), created_us=1)
@@ -42,3 +43,9 @@ def test_after_a_rotation(age_us: int, count: int) -> None:
 
 def test_the_first_secret_is_alone() -> None:
     assert WATCH.secrets(MASTER, NOW_US) == (secret_of(MASTER, "w1", 1),)
+
+
+@pytest.mark.parametrize("text", ["1/second", "600/minute", "4294967295/hour"])
+def test_a_rate(text: str) -> None:
+    """It is written as it is read."""
+    assert str(Rate(*read_delivery_rate(text))) == text

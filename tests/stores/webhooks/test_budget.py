@@ -17,7 +17,7 @@ from tests.kit.eventually import eventually
 
 #: Each in a shard of its own.
 INTEGRATIONS = {shard_of(f"int_{number}"): f"int_{number}" for number in range(500)}
-BODY = b"x" * 600  # with its record, 2,000 bytes
+BODY = b"x" * 600  # with its record, 2,000 bytes; and 750 for each delivery
 
 
 class Courier:
@@ -53,13 +53,13 @@ class Courier:
 
 async def test_an_account_has_a_share_of_all_shards(store_client: Any) -> None:
     """However many integrations it has; others have their own."""
-    courier = Courier(store_client, 40_000, has_shares=True)
+    courier = Courier(store_client, 55_000, has_shares=True)
     for shard in (1, 2, 3):
         name = f"{tag_of(shard)}watches:{INTEGRATIONS[shard]}"
         await store_client.hset(name, "w", '{"events": ["a.*"]}')
-    share = int(MOST_SHARE * 40_000)
-    # Each is counted with its body and its record.
-    taken = len(BODY) + 1_400
+    share = int(MOST_SHARE * 55_000)
+    # Each is counted with its body, its record and its delivery.
+    taken = len(BODY) + 1_400 + 750
     for shard in (1, 2):
         for number in range(2):
             await courier.accept(shard, f"e{number}", "acme")
@@ -67,7 +67,7 @@ async def test_an_account_has_a_share_of_all_shards(store_client: Any) -> None:
     assert courier.budget.share_of(1, "acme") == share - 2 * taken
     assert courier.budget.share_of(3, "acme") == share - 4 * taken
     assert courier.budget.share_of(3, "other") == share
-    assert courier.budget.stats.bytes < 40_000 - 4 * taken, "there is room, but not for it"
+    assert courier.budget.stats.bytes < 55_000 - 4 * taken, "there is room, but not for it"
     assert await courier.accept(3, "fits", "acme") == 1
     with pytest.raises(BudgetSpent):
         await courier.accept(3, "does not fit", "acme")
@@ -157,3 +157,34 @@ async def test_it_runs_on_after_an_outage(store_client: Any) -> None:
     courier.queues[5].stats = stats  # type: ignore[method-assign]
     await eventually(lambda: courier.budget.stats.bytes == 2_000, "the shards were read")
     await tasks.end(running)
+
+
+@pytest.mark.parametrize("score", ["inf", "-inf"])
+async def test_infinite_bytes_of_another_program(store_client: Any, score: str) -> None:
+    """They are not counted, and all shards are looked at."""
+    await store_client.zadd(f"{tag_of(3)}accounts", {"x": score, "acme": 500})
+    courier = Courier(store_client, 1_000_000)
+    await courier.look()
+    assert courier.budget.share_of(1, "acme") == int(MOST_SHARE * 1_000_000) - 500
+    assert courier.budget.share_of(1, "x") == int(MOST_SHARE * 1_000_000)
+
+
+async def test_a_look_that_fails(store_client: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever fails: it is told, nothing old is shown, and the next look is made."""
+    courier = Courier(store_client, 1_000_000)
+    looks: list[int] = []
+
+    async def look(_: object) -> None:
+        looks.append(1)
+        if len(looks) == 1:
+            raise OverflowError("an odd value")
+
+    courier.budget.look = look  # type: ignore[method-assign]
+    async with asyncio.timeout(30):
+        running = tasks.spawn(courier.budget.run(courier.queues), "budget")
+        await eventually(lambda: courier.budget.fault is not None, "the fault is told")
+        assert courier.budget.shards is None
+        await eventually(lambda: courier.budget.shards is not None, "the next look is made")
+        await tasks.end(running)
+    assert courier.budget.fault is None
+    assert "an odd value" in caplog.text

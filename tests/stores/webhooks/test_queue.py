@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gateway.domain.ports import ResentTooOften, StoreDown
 from gateway.domain.webhooks.schedule import EXPIRY_S, FAILURES
-from gateway.domain.webhooks.watches import Watch
+from gateway.domain.webhooks.watches import Rate, Watch
 from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clients import redis_client
 from gateway.stores.webhooks.link import executing, open_link
@@ -237,6 +237,22 @@ async def test_one_watch_does_not_take_all_slots(shard: Shard) -> None:
     assert len(await shard.take()) == 1
 
 
+async def test_a_watch_that_gets_events_all_the_time(shard: Shard) -> None:
+    """An event that comes does not send it behind the others: it would never have its turn."""
+    for watch in ("busy", "a", "b"):
+        await shard.watch(watch, f"{watch}.*")
+        await shard.prove(watch)
+    for number in range(20):
+        for other in ("a", "b"):
+            await shard.accept(f"{other}{number}", f"{other}.x")
+    turns = []
+    for number in range(9):
+        await shard.accept(f"busy{number}", "busy.x")
+        (delivery,) = await shard.take(1)
+        turns.append(delivery.id.split(":")[1])
+    assert turns == 3 * ["a", "b", "busy"]
+
+
 async def test_good_watches_come_first(shard: Shard) -> None:
     """Others get what is left to them, whether the good ones wait or not."""
     for watch in ("good", "new", "slow", "failing"):
@@ -419,10 +435,15 @@ async def test_dead_letters(shard: Shard) -> None:
     await shard.queue.resend("two", "w")
     assert await shard.queue.dead("int") == [one]
     (again,) = await shard.take()
+    await shard.queue.resend("two", "w")
     await shard.queue.finish(again, "dead", attempt(500), reason="exhausted")
-    assert [each.id for each in await shard.queue.dead("int")] == ["two:w:1", "one:w:0"]
+    assert await shard.queue.dead("int") == [one], "another one is on its way"
+    (again,) = await shard.take()
+    await shard.queue.finish(again, "dead", attempt(500), reason="exhausted")
+    assert [each.id for each in await shard.queue.dead("int")] == ["two:w:2", "one:w:0"]
     assert (await shard.queue.stats()).dead == 2
-    assert [each.id for each in await shard.queue.deliveries_of("two")] == ["two:w:0", "two:w:1"]
+    its = [each.id for each in await shard.queue.deliveries_of("two")]
+    assert its == ["two:w:0", "two:w:1", "two:w:2"]
 
 
 async def test_events(shard: Shard) -> None:
@@ -743,14 +764,14 @@ async def test_the_budget(store_client: Any) -> None:
 async def test_an_account_has_a_share(store_client: Any) -> None:
     """Beyond it, its events have no room while their deliveries wait; those of others do."""
     queue = DeliveryQueue(
-        store_client.execute_command, SHARD, lambda: 1_000_000, share=lambda account: 10_000
+        store_client.execute_command, SHARD, lambda: 1_000_000, share=lambda account: 11_000
     )
     watch = json.dumps({"id": "w", "events": ["a.*"]})
     for integration in ("one", "another", "two"):
         await store_client.hset(f"{TAG}watches:{integration}", f"w-{integration}", watch)
     body = b"x" * 8_000
     assert await queue.accept("one", "e1", "a.b", body, "acme") == 1
-    assert (await queue.stats()).accounts == {"acme": 9_400}
+    assert (await queue.stats()).accounts == {"acme": 10_150}
     for integration in ("one", "another"):
         with pytest.raises(BudgetSpent):
             await queue.accept(integration, "e2", "a.b", body, "acme")
@@ -762,7 +783,8 @@ async def test_an_account_has_a_share(store_client: Any) -> None:
         await queue.finish(each, "delivered", attempt)
     assert (await queue.stats()).accounts == {}
     assert await queue.accept("another", "e2", "a.b", body, "acme") == 1
-    assert await queue.resend("e1", "w-one") is not None, "it has room by the budget alone"
+    with pytest.raises(BudgetSpent):
+        await queue.resend("e1", "w-one", "acme")
 
 
 async def test_events_of_an_older_gateway(shard: Shard) -> None:
@@ -851,8 +873,10 @@ STEPS = st.sampled_from(
     [
         *("accept", "accept", "claim", "claim one", "deliver", "deliver", "fail", "kill"),
         *("lose", "resume", "pause", "delete", "probe", "resend", "replay", "disable", "trim"),
+        *("rate", "expire"),
     ]
 )
+RATES = (None, Rate(1, 3_600 * SECOND), Rate(40, SECOND), Rate(2_000, SECOND))
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -868,12 +892,13 @@ async def test_nothing_is_lost(redis_server: RedisServer, steps: list[tuple[str,
         shard = Shard(client, cap=3)
         held: list[Claimed] = []
         for watch in ("w0", "w1", "w2"):
-            await shard.watch(watch, *(["a.*"] if watch != "w2" else ["a.c"]))
+            events = ("a.c",) if watch == "w2" else ("a.*",)
+            assert await shard.resources.add_watch(replace(watch_of(watch), events=events))
         for number, (step, which) in enumerate(steps):
             await _take_step(shard, step, which, held, f"e{number}")
             await _is_consistent(shard)
         for watch in ("w0", "w1", "w2"):
-            await shard.watch(watch)
+            await shard.resources.add_watch(watch_of(watch))
             await _work_again(shard, watch)
         await shard.end_leases()
         while found := await shard.take():
@@ -910,6 +935,12 @@ async def _take_step(shard: Shard, step: str, which: int, held: list[Claimed], e
         await shard.end_leases()
     elif step == "probe":
         await _work_again(shard, watch)
+    elif step == "expire":
+        await _work_again(shard, watch, at_us=1)
+    elif step == "rate":
+        its = await shard.resources.watch("int", watch)
+        new = its and replace(its, rate=RATES[which % len(RATES)])
+        assert its is None or new is None or await shard.resources.replace_watch(its, new)
     elif step == "replay":
         await shard.queue.replay("int", watch, 0, LATER_US, 1 + which)
     elif step == "trim":
@@ -933,11 +964,13 @@ async def _take_step(shard: Shard, step: str, which: int, held: list[Claimed], e
 _ENDS = ("deliver", "fail", "kill")
 
 
-async def _work_again(shard: Shard, watch: str) -> None:
-    """Nothing holds the watch back, and all that waits is due."""
+async def _work_again(shard: Shard, watch: str, at_us: int = 0) -> None:
+    """Nothing holds the watch back, and all that waits is due. at_us: since then; 0: a second"""
+    at_us = at_us or await _now_us(shard.client) - SECOND
     for queue in (f"{TAG}queue:{watch}", f"{TAG}replays:{watch}"):
         for delivery in await shard.client.zrange(queue, 0, -1):
-            await shard.client.zadd(queue, {delivery: 1})
+            await shard.client.zadd(queue, {delivery: at_us})
+    await shard.client.hdel(f"{TAG}health:{watch}", "allowed")
     await shard.resources.resume(watch_of(watch))
 
 
@@ -964,7 +997,9 @@ async def _is_consistent(shard: Shard) -> None:
         waiting |= queued.keys()
         mine = {each for each in leased if f":{watch}:" in each}
         health = await shard.health(watch)
-        assert int(health.get("held", 0)) == len(mine)
+        # Of one that was removed nothing is kept.
+        if health or await client.hexists(f"{TAG}watches:int", watch):
+            assert int(health.get("held", 0)) == len(mine)
         turns = [await client.zscore(f"{TAG}turns:{kind}", watch) for kind in ("good", "other")]
         head = await client.zscore(f"{TAG}heads", watch)
         assert turns.count(None) == (2 if head is None else 1)
@@ -973,15 +1008,22 @@ async def _is_consistent(shard: Shard) -> None:
         if queued and health.get("status") == "paused":
             heads[watch] = min(queued.values()) + EXPIRY_S * SECOND
         elif queued and "status" not in health and _has_room(shard, health):
-            heads[watch] = max(min(queued.values()), float(health.get("open", 0)))
+            opens = float(health.get("open", 0))
+            heads[watch] = max(min(queued.values()), opens, _allowed_next(health))
+        elif queued and health.get("status") == "disabled":
+            # What was lost with its courier: the next claims cancel it.
+            assert head is not None
+            heads[watch] = head
         assert head == heads.get(watch)
     assert not leased & waiting
     left: Counter[str] = Counter(each.split(":")[0] for each in leased | waiting)
-    sizes, finished, events = 0, 0, set()
+    sizes, pending, finished, events = 0, 0, 0, set()
     async for name in client.scan_iter(f"{TAG}event:*"):
         event = name.decode().removeprefix(f"{TAG}event:")
         assert int(await client.hget(name, "left")) == left[event]
-        sizes += int(await client.hget(name, "size"))
+        size = int(await client.hget(name, "size"))
+        sizes += size
+        pending += size if left[event] else 0
         finished += not left[event]
         events.add(event)
     assert {each.id for each in await shard.queue.events("int", 100)} == events
@@ -1004,6 +1046,7 @@ async def _is_consistent(shard: Shard) -> None:
     after = await _now_us(client)
     assert (stats.waiting, stats.in_flight) == (len(waiting), len(leased))
     assert (stats.dead, stats.finished, stats.bytes) == (len(dead), finished, sizes)
+    assert stats.accounts == ({"": pending} if pending else {})
     assert stats.breakers == len(breakers)
     dues = [*heads.values()]
     dues += [ends for _, ends in await client.zrange(f"{TAG}leases", 0, 0, withscores=True)]
@@ -1022,6 +1065,13 @@ def _has_room(shard: Shard, health: dict[str, str]) -> bool:
     if "open" in health:
         return held == 0
     return held < min(shard.cap, int(health.get("ramp", shard.cap)))
+
+
+def _allowed_next(health: dict[str, str]) -> int:
+    if "step" not in health:
+        return 0
+    step = int(health["step"])
+    return int(health.get("allowed", 0)) + 10_000 // step * step
 
 
 def watch_of(name: str) -> Watch:
@@ -1110,3 +1160,36 @@ async def test_what_is_too_long_to_be_read(redis_server: RedisServer, shard: Sha
         await queue.accept("int", "last", "a.b", BODY)
         (last,) = (await queue.claim("token", 256, 64)).deliveries
         assert (last.id, last.watch) == ("last:w:0", b"")
+
+
+@pytest.mark.parametrize("member", ["x", "", "evt", "a:b", ":::", "x" * 100_000])
+async def test_members_of_another_program(shard: Shard, member: str) -> None:
+    """They are dropped, and what waits beside them is delivered."""
+    await shard.watch("w")
+    await shard.client.zadd(f"{TAG}queue:w", {member: 0})
+    await shard.accept("evt")
+    claim = await shard.claim()
+    assert ([each.id for each in claim.deliveries], claim.faults) == (["evt:w:0"], ())
+    assert await shard.client.exists(f"{TAG}queue:w") == 0
+    assert (await shard.queue.stats()).waiting == 0
+
+
+async def test_one_watch_that_cannot_be_read(shard: Shard) -> None:
+    """Others get theirs in the same claim. It is visited again later: nothing of it is lost."""
+    for watch in ("v", "w"):
+        await shard.watch(watch)
+    await shard.accept("evt")
+    await shard.client.set(f"{TAG}replays:w", "another program's")
+    claim = await shard.claim()
+    assert "evt:v:0" in [each.id for each in claim.deliveries]
+    assert [fault.split(": ")[0] for fault in claim.faults] == ["w"]
+    assert "WRONGTYPE" in claim.faults[0]
+    later = await shard.client.zscore(f"{TAG}turns:other", "w")
+    assert later is not None
+    assert await shard.take() == []
+    await shard.client.delete(f"{TAG}replays:w")
+    await shard.client.zadd(f"{TAG}turns:other", {"w": 1})
+    await shard.end_leases()
+    again = await shard.claim()
+    assert {each.id for each in again.deliveries} == {"evt:v:0", "evt:w:0"}
+    assert again.faults == ()

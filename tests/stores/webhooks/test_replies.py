@@ -6,8 +6,16 @@ from typing import Any
 
 import pytest
 
-from gateway.domain.webhooks.deliveries import Attempt, Claim, Claimed, Delivery, KeptEvent
-from gateway.stores.webhooks.replies import bound_before, read_claim, read_delivery, read_event
+from gateway.domain.webhooks.deliveries import (
+    ALL,
+    Attempt,
+    Claim,
+    Claimed,
+    Delivery,
+    Filter,
+    KeptEvent,
+)
+from gateway.stores.webhooks.replies import bounds_of, read_claim, read_delivery, read_event
 
 CLAIMED = [b"evt:w:0", b"{}", b"int", b"body", b"2", b"17", 1, 3]
 
@@ -29,8 +37,10 @@ def test_a_delivery() -> None:
 
 def test_a_claim() -> None:
     claimed = Claimed("evt:w:0", "token", b"{}", "int", b"body", 2, 17, True, 3)
-    assert read_claim("token", [250_000, 1, [CLAIMED]]) == Claim((claimed,), 0.25, 1)
-    assert read_claim("token", [-1, 0, []]) == Claim((), None, 0)
+    assert read_claim("token", [250_000, 1, [CLAIMED], [b"w: no"]]) == Claim(
+        (claimed,), 0.25, 1, ("w: no",)
+    )
+    assert read_claim("token", [-1, 0, [], []]) == Claim((), None, 0)
 
 
 @pytest.mark.parametrize(
@@ -51,5 +61,17 @@ def test_claims_of_another_form(reply: Any) -> None:
         read_claim("token", reply)
 
 
-def test_bounds() -> None:
-    assert (bound_before(0), bound_before(17)) == ("+inf", "(17")
+@pytest.mark.parametrize(
+    ("wanted", "before_us", "bounds"),
+    [
+        (ALL, 0, ("-inf", "+inf")),
+        (ALL, 17, ("-inf", "(17")),
+        (Filter(to_us=9), 17, ("-inf", "(9")),
+        (Filter("a.b", 3, 20), 17, ("3", "(17")),
+        (Filter(from_us=0, to_us=0), 0, ("0", "(0")),
+        (Filter(from_us=-62_135_596_800_000_000), 0, ("-62135596800000000", "+inf")),
+    ],
+)
+def test_bounds(wanted: Filter, before_us: int, bounds: tuple[str, str]) -> None:
+    """A range includes its begin, not its end; of two ends the first one is meant."""
+    assert bounds_of(wanted, before_us) == bounds

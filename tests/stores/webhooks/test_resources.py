@@ -156,9 +156,9 @@ async def test_nothing_is_left_of_a_watch(resources: Resources, store_client: An
     assert not await resources.remove_watch(WATCH)
     found = [await queue.delivery(each.id) for each in by_event.values()]
     states = {each.event: (each.state, each.reason) for each in found if each}
-    deleted = ("cancelled", "the watch was deleted")
+    removed = ("cancelled", "removed")
     assert states.pop("delivered") == ("delivered", "")
-    assert states == {"failed": deleted, "given-up": deleted, "lost": deleted}
+    assert states == {"failed": removed, "given-up": removed, "lost": removed}
     assert (await queue.stats()).finished == 4
     names = {name.decode().removeprefix(TAG) async for name in store_client.scan_iter(f"{TAG}*")}
     assert {name for name in names if name.endswith("w1")} == {"recent:w1"}

@@ -29,4 +29,4 @@ def _normalize(_header: Header, payload: Any) -> Captured:
     return Captured(event_type, moment(at(payload, "created")), data)
 
 
-GENERIC: Final = Kind("generic", _verify, _delivery_id, _normalize)
+GENERIC: Final = Kind("generic", _verify, _delivery_id, _normalize, takes_id_header=True)

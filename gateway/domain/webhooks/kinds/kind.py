@@ -85,6 +85,7 @@ class Kind:
     normalize:   (header, payload)
     is_basic:    its secret is USER:PASSWORD
     captures:    it has a capture address and a provider's secret; False: nobody sends it anything
+    takes_id_header: an integration may say in which header the delivery id is
     """
 
     name: str
@@ -94,6 +95,7 @@ class Kind:
     normalize: Callable[[Header, Any], Captured]
     is_basic: bool = False
     captures: bool = True
+    takes_id_header: bool = False
 
 
 def by_mac(*header_names: str, prefix: str = "") -> Verify:

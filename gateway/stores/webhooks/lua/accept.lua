@@ -10,6 +10,8 @@ local integration, event, kind, body = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
 local budget, cap = tonumber(ARGV[5]), tonumber(ARGV[6])
 -- Of its record, beside the body and the deliveries.
 local OVERHEAD = 1400
+-- The most events and deliveries that one call drops, which takes the server a few milliseconds.
+local MOST_DROPPED = 300
 
 -- Some 3.5 MB of each shard, beside the budget.
 local MOST_SEEN = 32768
@@ -30,22 +32,31 @@ for i = 1, #found, 2 do
 end
 
 local size = #body + OVERHEAD + EACH * #watches
+-- Before anything is dropped for it.
+local account = ARGV[9]
+local waiting = tonumber(redis.call('ZSCORE', shard .. 'accounts', account)) or 0
+if #watches > 0 and waiting + size > tonumber(ARGV[10]) then return {'full', 0} end
 local bytes = tonumber(redis.call('GET', shard .. 'bytes')) or 0
 
 -- The oldest that is over goes first, a few in each step; what still waits never goes.
+local droppable = MOST_DROPPED
+local function make_room(old)
+  local its, deliveries = drop(old)
+  bytes, droppable = bytes - its, droppable - 1 - deliveries
+end
 local expired = text(now - tonumber(ARGV[8]) * 1000000)
 for _, old in ipairs(redis.call('ZRANGEBYSCORE', shard .. 'finished', '-inf', expired,
-    'LIMIT', 0, 20)) do bytes = bytes - drop(old) end
+    'LIMIT', 0, 20)) do
+  if droppable <= 0 then break end
+  make_room(old)
+end
 if bytes + size > budget then
   for _, old in ipairs(redis.call('ZRANGE', shard .. 'finished', 0, 99)) do
-    if bytes + size <= budget then break end
-    bytes = bytes - drop(old)
+    if bytes + size <= budget or droppable <= 0 then break end
+    make_room(old)
   end
 end
 if bytes + size > budget then return {'full', 0} end
-local account, weight = ARGV[9], #body + OVERHEAD
-local waiting = tonumber(redis.call('ZSCORE', shard .. 'accounts', account)) or 0
-if #watches > 0 and waiting + weight > tonumber(ARGV[10]) then return {'full', 0} end
 redis.call('INCRBY', shard .. 'bytes', size)
 
 local at = text(now)
@@ -53,10 +64,10 @@ redis.call('ZADD', seen, at, event)
 redis.call('ZREMRANGEBYSCORE', seen, '-inf', text(forgotten))
 redis.call('ZREMRANGEBYRANK', seen, 0, -1 - MOST_SEEN)
 redis.call('HSET', KEYS[2], 'integration', integration, 'account', account, 'type', kind,
-  'body', body, 'at', at, 'size', size, 'weight', weight, 'left', #watches)
+  'body', body, 'at', at, 'size', size, 'left', #watches)
 redis.call('ZADD', shard .. 'events:' .. integration, at, event)
 if #watches == 0 then redis.call('ZADD', shard .. 'finished', at, event)
-else redis.call('ZINCRBY', shard .. 'accounts', weight, account) end
+else add_pending(account, size) end
 for _, watch in ipairs(watches) do
   local id = event .. ':' .. watch .. ':0'
   redis.call('HSET', shard .. 'delivery:' .. id, 'state', 'queued', 'attempts', 0, 'at', at)

@@ -4,12 +4,13 @@
 -- KEYS: any name in the shard
 -- ARGV: integration, watch, accepted from and before in us as bounds of a range, how many events and
 --       deliveries to look at, how many deliveries to queue, the most of a watch in flight, the
---       budget in bytes
+--       budget in bytes, the most bytes of the account's events of which any delivery is left
 -- Returns the deliveries queued, the time from which events were not looked at or -1, 1 if there was
 -- no room, and the events left out because the watch has one; nothing if it is not there or disabled.
 
 local integration, watch = ARGV[1], ARGV[2]
-local number, most, budget = tonumber(ARGV[5]), tonumber(ARGV[6]), tonumber(ARGV[8])
+local number, most = tonumber(ARGV[5]), tonumber(ARGV[6])
+local budget, share = tonumber(ARGV[8]), tonumber(ARGV[9])
 local record = redis.call('HGET', shard .. 'watches:' .. integration, watch)
 local patterns = record and patterns_of(watch, record)
 if not patterns then return false end
@@ -30,7 +31,6 @@ local function has_one(event)
   return false
 end
 
-local bytes = tonumber(redis.call('GET', shard .. 'bytes')) or 0
 local queued, next_us, full, waiting = 0, -1, 0, 0
 local found = redis.call('ZRANGEBYSCORE', shard .. 'events:' .. integration, ARGV[3], ARGV[4],
   'WITHSCORES', 'LIMIT', 0, number + 1)
@@ -47,7 +47,7 @@ for i = 1, #found, 2 do
   local has = taken and has_one(event)
   if has then waiting = waiting + 1 end
   local wanted = taken and not has and not has_many(event)
-  if wanted and bytes + EACH > budget then full = 1 end
+  if wanted and not has_room_again(event, budget, share) then full = 1 end
   if i > 2 * number or full == 1 or (wanted and queued == most) then
     next_us = tonumber(found[i + 1])
     break
@@ -55,7 +55,7 @@ for i = 1, #found, 2 do
   if wanted then
     -- A microsecond apart, so that lists of deliveries have them in order.
     deliver_again(integration, event, watch, now + queued, true)
-    queued, bytes = queued + 1, bytes + EACH
+    queued = queued + 1
   end
 end
 if queued > 0 then

@@ -25,7 +25,8 @@ for _, watch in ipairs(redis.call('ZRANGEBYSCORE', shard .. 'heads', '-inf', tex
     'LIMIT', 0, MOST_HEADS)) do
   local its = redis.call('ZCOUNT', shard .. 'queue:' .. watch, '-inf', text(now))
     + redis.call('ZCOUNT', shard .. 'replays:' .. watch, '-inf', text(now))
-  sendable = sendable - 1 + math.min(its, room(health_of(watch), tonumber(ARGV[1])))
+  local health = health_of(watch)
+  sendable = sendable - 1 + math.min(its, room(health, tonumber(ARGV[1])), allowed_now(health))
 end
 return {tonumber(counts[1]) or 0, redis.call('ZCARD', shard .. 'leases'), tonumber(counts[2]) or 0,
   redis.call('ZCARD', shard .. 'finished'), tonumber(redis.call('GET', shard .. 'bytes')) or 0,

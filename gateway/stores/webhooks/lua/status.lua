@@ -7,7 +7,10 @@ local watch, what = ARGV[1], ARGV[2]
 local health = shard .. 'health:' .. watch
 if redis.call('HEXISTS', KEYS[1], watch) == 0 then return 0 end
 if what == 'pause' then
-  redis.call('HSET', health, 'status', 'paused')
+  -- One that was disabled meanwhile stays so.
+  if redis.call('HGET', health, 'status') ~= 'disabled' then
+    redis.call('HSET', health, 'status', 'paused')
+  end
 elseif what == 'remove' then
   -- What waits for it stays, and is cancelled when its turn comes.
   redis.call('HDEL', KEYS[1], watch)
