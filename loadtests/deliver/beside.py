@@ -1,10 +1,16 @@
-"""What a request costs a worker, with and without a courier that delivers beside it."""
+"""What a request costs a worker, with and without a courier that delivers beside it.
+
+On a machine whose cores are busy each request takes more CPU time, whatever keeps them busy. So it
+is also measured beside the same deliveries of another gateway, with a Redis and a courier of its
+own: what is more than that is due to the own courier. Requests come at a steady rate: clients that
+wait for each answer come in other batches when Redis has more to do, which changes their cost.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from statistics import median
@@ -23,9 +29,11 @@ from tests.kit.wire import Wire, build_request
 
 #: Deliveries a second.
 RATE: Final = 1_000.0
-#: With and without deliveries, in turns.
+#: Without deliveries, and beside those of each courier, in turns.
 _TURNS: Final = 6
 _CLIENTS: Final = 4
+#: Requests a second of each client.
+_EACH: Final = 100.0
 _PLANS: Final = "plans: {free: {rate: 1000000/minute}}"
 _ROUTES: Final = "routes:\n  all: {match: GET /api/**, upstream: api}\n"
 
@@ -79,23 +87,31 @@ class Requests:
         return 1e6 * spent_s / (each * _CLIENTS)
 
     async def _send(self, wire: Wire, count: int) -> None:
-        for _ in range(count):
+        loop = asyncio.get_running_loop()
+        began = loop.time()
+        for number in range(count):
+            await asyncio.sleep(began + number / _EACH - loop.time())
             await wire.send(self._request)
             assert (await wire.read_response()).status == 200
 
 
 async def costs(
-    site: Site, requests: Requests, names: list[str], count: int
-) -> tuple[float, float]:
-    """The medians without and with deliveries. names: integrations; count: requests of a turn"""
+    requests: Requests, own: Site, other: Site, names: Sequence[str], count: int
+) -> tuple[float, float, float]:
+    """The medians without deliveries, beside own ones, and beside those of another gateway.
+
+    names: integrations of both sites; count: requests of a turn
+    """
     await requests.cost_us(count)  # Everything is loaded and connected.
-    found: tuple[list[float], list[float]] = ([], [])
-    for turn in range(2 * _TURNS):
-        if turn % 2:
+    found: tuple[list[float], ...] = ([], [], [])
+    for _ in range(_TURNS):
+        for costs_us, site in zip(found, (None, own, other), strict=True):
+            if site is None:
+                costs_us.append(await requests.cost_us(count))
+                continue
             delivering = asyncio.create_task(site.steadily(names, RATE))
-            found[1].append(await requests.cost_us(count))
+            costs_us.append(await requests.cost_us(count))
             delivering.cancel()
             await asyncio.wait([delivering])
-        else:
-            found[0].append(await requests.cost_us(count))
-    return median(found[0]), median(found[1])
+    alone_us, own_us, other_us = map(median, found)
+    return alone_us, own_us, other_us

@@ -40,7 +40,7 @@ class Sizes:
     steady_s: float = 8.0
     many: int = 200
     redis: int = 5_000
-    requests: int = 4_000
+    requests: int = 2_000
 
     def scaled(self, by: float) -> Sizes:
         """For a trial."""
@@ -110,17 +110,24 @@ async def many(sizes: Sizes) -> Round:
 
 
 async def beside(sizes: Sizes) -> Round:
-    """Requests through a gateway, while its courier delivers or does not."""
-    async with _opened() as (site, folder), requests_of_a_gateway(site, folder) as requests:
-        endpoints = await site.endpoints("quick", _ENDPOINTS)
-        await site.accept(endpoints)
-        await site.arrived(_ENDPOINTS)
+    """Requests through a gateway, while its courier delivers, another's does, or none."""
+    async with (
+        _opened() as (site, folder),
+        requests_of_a_gateway(site, folder) as requests,
+        _opened() as (other, other_folder),
+        courier(other, other_folder),
+    ):
+        for each in (site, other):
+            endpoints = await each.endpoints("quick", _ENDPOINTS)
+            await each.accept(endpoints)
+            await each.arrived(_ENDPOINTS)
         names = _turns(endpoints, int(60 * RATE))
-        alone_us, beside_us = await costs(site, requests, names, sizes.requests)
+        alone, own, others = await costs(requests, site, other, names, sizes.requests)
         return {
-            "us of a worker's CPU for a request, no deliveries": alone_us,
-            "us of it beside 1,000 deliveries/s": beside_us,
-            "more (%)": 100 * (beside_us / alone_us - 1),
+            "us of a worker's CPU for a request, no deliveries": alone,
+            "us of it beside 1,000 deliveries/s of its courier": own,
+            "us of it beside 1,000/s of another gateway's": others,
+            "more by its own courier (%)": 100 * (own / others - 1),
         }
 
 
