@@ -1,13 +1,15 @@
 """The command `python -m gateway_client GET /v1/connectors`: for trying things.
 
 The body of the answer goes to stdout, its status and limits to stderr. It exits with 0, with 1 if
-the answer is an error or there is none, and with 2 if the command or a setting is wrong.
+the answer is an error or there is none, with 2 if the command or a setting is wrong, and with 130
+after Ctrl-C.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +31,17 @@ SERVICE_API_KEY and SERVICE_BASE_URL say which key is used, and where.
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Send one request; returns the exit status. arguments: by default those of the process"""
+    try:
+        return _run(arguments)
+    except KeyboardInterrupt:
+        return 130
+    except BrokenPipeError:
+        # Who reads has enough. At its end Python would flush, and complain.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
+
+
+def _run(arguments: Sequence[str] | None) -> int:
     parser = _parser()
     found = parser.parse_args(arguments)
     try:
@@ -92,7 +105,14 @@ def _content(text: str | None) -> bytes | None:
 def _show(answer: httpx.Response, limits: Limits | None) -> None:
     request_id = answer.headers.get("x-request-id", "")
     _say(f"{answer.status_code} {answer.reason_phrase}", limits, request_id)
-    print(_body(answer))
+    if answer.request.method == "HEAD":
+        return
+    if (text := _text_of(answer)) is not None:
+        print(text)
+    else:
+        # Bytes of any kind, for a file or another program.
+        sys.stdout.buffer.write(answer.content)
+        sys.stdout.buffer.flush()
 
 
 def _show_error(error: ApiError, limits: Limits | None) -> int:
@@ -107,17 +127,20 @@ def _say(status: str, limits: Limits | None, request_id: str) -> None:
     words = [_printable(status)]
     if limits is not None:
         words.append(f"{limits.remaining} of {limits.limit} remain")
-        words.append(f"all of them in {limits.reset_after} s")
+        words.append(f"reset in {limits.reset_after} s")
     if request_id:
         words.append(f"request {_printable(request_id)}")
     print(", ".join(words), file=sys.stderr)
 
 
-def _body(answer: httpx.Response) -> str:
+def _text_of(answer: httpx.Response) -> str | None:
+    """The body as text; None: it is not JSON, and nobody reads it at a terminal."""
     try:
         return json.dumps(json.loads(answer.content), indent=2)
     except (ValueError, RecursionError):
-        text = _printable(answer.text) if sys.stdout.isatty() else answer.text
+        if not sys.stdout.isatty():
+            return None
+        text = _printable(answer.text)
     # What the encoding of stdout lacks is shown as an escape.
     encoding = sys.stdout.encoding or "utf-8"
     return text.encode(encoding, "backslashreplace").decode(encoding)

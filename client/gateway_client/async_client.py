@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from itertools import count
@@ -12,6 +13,7 @@ from typing import Any
 import httpx
 
 from gateway_client import calls
+from gateway_client.bodies import Body
 from gateway_client.errors import ApiError
 from gateway_client.limits import Limits
 from gateway_client.pacing import Pause, Ticket
@@ -36,9 +38,15 @@ class AsyncClient:
     ) -> None:
         self._settings = read_settings(**settings)
         self._session = Session(self._settings, pace=pace, on_low=on_low)
-        self._http = httpx.AsyncClient(**calls.http_options(self._settings, http))
+        self._options = calls.http_options(self._settings, http)
+        self._open()
+
+    def _open(self) -> None:
+        self._http = httpx.AsyncClient(**self._options)
         #: Set, and replaced, when a request has ended.
         self._changed = asyncio.Event()
+        #: As of `Client`.
+        self._process = os.getpid()
 
     async def __aenter__(self) -> AsyncClient:
         return self
@@ -113,6 +121,8 @@ class AsyncClient:
         headers: Mapping[str, str] | None,
         body_and_params: Mapping[str, Any],
     ) -> httpx.Response:
+        if self._process != os.getpid():
+            self._open()
         request = calls.request_of(
             self._http, self._settings, method, path, headers, body_and_params
         )
@@ -127,8 +137,9 @@ class AsyncClient:
     async def _attempt(self, request: httpx.Request) -> Came:
         ticket = await self._wait_for_pace(request)
         came: Came | None = None
+        ends_s = time.monotonic() + self._settings.timeout_s
         try:
-            came = await self._http.send(request)
+            came = await self._received(await self._http.send(request, stream=True), ends_s)
         except httpx.RequestError as error:
             came = error
         finally:
@@ -138,6 +149,18 @@ class AsyncClient:
         if low is not None:
             self._session.warn(low)
         return came
+
+    async def _received(self, response: httpx.Response, ends_s: float) -> httpx.Response:
+        """With its body. Raises httpx.RequestError and UnexpectedAnswer."""
+        body = Body(response, self._settings.max_answer_bytes, ends_s)
+        try:
+            async for part in response.aiter_bytes():
+                if not body.is_wanted(part, time.monotonic()):
+                    break
+        finally:
+            await response.aclose()
+        body.keep()
+        return response
 
     async def _wait_for_pace(self, request: httpx.Request) -> Ticket | None:
         while isinstance(found := self._session.ask(request, time.monotonic()), Pause):

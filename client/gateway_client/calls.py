@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Any, Final
 
 import httpx
@@ -33,6 +34,10 @@ _TOO_COSTLY: Final = frozenset({"COST_TOO_HIGH", "cost_exceeds_limit"})
 #: RFC 9110, 5.6.2 and 5.5.
 _is_name = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+").fullmatch
 _has_control = re.compile(r"[\x00-\x08\x0a-\x1f\x7f]").search
+_is_request_id = re.compile(r"[!-~]{1,128}").fullmatch
+_is_key_in = re.compile(r"gwk_[a-z][a-z0-9-]{0,31}_[0-9a-z]{12}_[0-9A-Za-z]+")
+#: Headers that say where a request ends, and where it goes: the client's own.
+_OWN: Final = frozenset({"transfer-encoding", "host", "connection"})
 
 HEALTH: Final = "/v1/health"
 VERIFY: Final = "/v1/auth/verify"
@@ -43,6 +48,7 @@ def http_options(settings: Settings, further: Mapping[str, Any] | None) -> dict[
     """The arguments of httpx's clients.
 
     No redirects: the key would go along. No proxy to this machine: it would see the key in http.
+    No cookies: nothing of one answer is sent with the next request.
     further: take precedence, but for the key. Raises ValueError where they would replace it
     """
     given = dict(further or {})
@@ -57,6 +63,7 @@ def http_options(settings: Settings, further: Mapping[str, Any] | None) -> dict[
         "trust_env": not settings.is_local,
         "follow_redirects": False,
         "timeout": settings.timeout_s,
+        "cookies": CookieJar(DefaultCookiePolicy(allowed_domains=[])),
         **given,
         "headers": headers,
     }
@@ -70,7 +77,9 @@ def request_of(
     headers: Mapping[str, str] | None,
     body_and_params: Mapping[str, Any],
 ) -> httpx.Request:
-    """Raises ValueError where the path is none."""
+    """Raises ValueError where the method or the path is none."""
+    if not _is_name(method):
+        raise ValueError(f"method: found {method!r}, expected one such as GET")
     url = url_of(settings, path)
     try:
         return http.build_request(method.upper(), url, headers=headers, **body_and_params)
@@ -113,6 +122,8 @@ def check_headers(headers: Mapping[str, str] | None) -> None:
     for name, value in (headers or {}).items():
         if name.lower() in ("authorization", "apikey"):
             raise ValueError(f"headers: found {name}, expected none: the client sends its own key")
+        if name.lower() in _OWN:
+            raise ValueError(f"headers: found {name}, expected none: it follows from the request")
         if not _is_name(name):
             raise ValueError(f"headers: found the name {name!r}, expected one such as X-Team")
         if _has_control(value) or value != value.strip(" \t"):
@@ -137,6 +148,12 @@ def lost_of(error: httpx.RequestError) -> Lost:
     return Lost(was_sent=not isinstance(error, never_sent))
 
 
+def request_id_of(response: httpx.Response) -> str:
+    """For logs and errors; "": there is none that can be printed."""
+    found: str = response.headers.get("x-request-id", "")
+    return found if _is_request_id(found) else ""
+
+
 def result_of(
     request: httpx.Request, came: httpx.Response | httpx.RequestError, done: Done
 ) -> httpx.Response:
@@ -144,7 +161,8 @@ def result_of(
     if isinstance(came, httpx.Response):
         if came.status_code < 400:
             return came
-        raise error_of(came, done.why)
+        # Of others it is clear that they are not sent again.
+        raise error_of(came, done.why if came.status_code in (429, 502, 503, 504) else "")
     # The text of this one may have a header's value.
     text = "" if isinstance(came, httpx.LocalProtocolError) else f": {came}"
     raise ConnectionFailed(
@@ -156,12 +174,12 @@ def error_of(response: httpx.Response, why: str = "") -> ApiError:
     """The error of an answer with a status of 400 and above. why: there is no retry"""
     status = response.status_code
     found = _members(response)
-    message = _text(found, "message") or f"{status} {response.reason_phrase}"
+    message = _text(found, "message") or printable(f"{status} {response.reason_phrase}")
     if why:
         message = f"{message} ({why})"
     fields: dict[str, Any] = {
         "status": status,
-        "request_id": response.headers.get("x-request-id", "") or _text(found, "request_id"),
+        "request_id": request_id_of(response) or _text(found, "request_id"),
         "code": _text(found, "code"),
         "doc": _text(found, "doc"),
         "faults": _faults(found),
@@ -198,7 +216,13 @@ def _members(response: httpx.Response) -> Mapping[str, Any]:
 
 def _text(members: Mapping[str, Any], name: str) -> str:
     found = members.get(name)
-    return found[:1000] if isinstance(found, str) else ""
+    return printable(found[:1000]) if isinstance(found, str) else ""
+
+
+def printable(text: str) -> str:
+    """What could control a terminal is shown as an escape, and a key, which it may repeat, not."""
+    text = "".join(each if each.isprintable() else repr(each)[1:-1] for each in text)
+    return _is_key_in.sub("[key]", text)
 
 
 def _faults(members: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
@@ -229,7 +253,7 @@ def _unexpected(response: httpx.Response, problem: str) -> UnexpectedAnswer:
     return UnexpectedAnswer(
         f"{response.request.method} {path_of(response.request)}: {problem}",
         status=response.status_code,
-        request_id=response.headers.get("x-request-id", ""),
+        request_id=request_id_of(response),
     )
 
 

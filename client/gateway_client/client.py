@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -12,6 +13,7 @@ from typing import Any
 import httpx
 
 from gateway_client import calls
+from gateway_client.bodies import Body
 from gateway_client.errors import ApiError
 from gateway_client.limits import Limits
 from gateway_client.pacing import Pause, Ticket
@@ -42,9 +44,15 @@ class Client:
     ) -> None:
         self._settings = read_settings(**settings)
         self._session = Session(self._settings, pace=pace, on_low=on_low)
-        self._http = httpx.Client(**calls.http_options(self._settings, http))
+        self._options = calls.http_options(self._settings, http)
+        self._open()
+
+    def _open(self) -> None:
+        self._http = httpx.Client(**self._options)
         #: Guards the session; notified when a request has ended.
         self._changed = threading.Condition()
+        #: Connections are of one process: after a fork, both would read the answers of both.
+        self._process = os.getpid()
 
     def __enter__(self) -> Client:
         return self
@@ -135,6 +143,8 @@ class Client:
         headers: Mapping[str, str] | None,
         body_and_params: Mapping[str, Any],
     ) -> httpx.Response:
+        if self._process != os.getpid():
+            self._open()
         request = calls.request_of(
             self._http, self._settings, method, path, headers, body_and_params
         )
@@ -149,8 +159,9 @@ class Client:
     def _attempt(self, request: httpx.Request) -> Came:
         ticket = self._wait_for_pace(request)
         came: Came | None = None
+        ends_s = time.monotonic() + self._settings.timeout_s
         try:
-            came = self._http.send(request)
+            came = self._received(self._http.send(request, stream=True), ends_s)
         except httpx.RequestError as error:
             came = error
         finally:
@@ -160,6 +171,18 @@ class Client:
         if low is not None:
             self._session.warn(low)
         return came
+
+    def _received(self, response: httpx.Response, ends_s: float) -> httpx.Response:
+        """With its body. Raises httpx.RequestError and UnexpectedAnswer."""
+        body = Body(response, self._settings.max_answer_bytes, ends_s)
+        try:
+            for part in response.iter_bytes():
+                if not body.is_wanted(part, time.monotonic()):
+                    break
+        finally:
+            response.close()
+        body.keep()
+        return response
 
     def _wait_for_pace(self, request: httpx.Request) -> Ticket | None:
         with self._changed:

@@ -35,6 +35,10 @@ class GatewayError(Exception):
         self.message = message
         self.request_id = request_id
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As it is sent from one process to another: not by the arguments of `__init__`.
+        return _made_again, (type(self), self.args, self.__dict__)
+
 
 class SettingsInvalid(GatewayError, ValueError):
     """An argument or a variable: what was found and what was expected, never a key."""
@@ -123,6 +127,14 @@ class RateLimited(ApiError):
         self.limit = limit
         self.remaining = remaining
         self.reset = reset
+
+
+def _made_again(
+    kind: type[GatewayError], arguments: tuple[Any, ...], fields: Mapping[str, Any]
+) -> GatewayError:
+    error = kind.__new__(kind, *arguments)
+    error.__dict__.update(fields)
+    return error
 
 
 _BY_STATUS: Mapping[int, type[ApiError]] = {401: Unauthorized, 403: Forbidden, 404: NotFound}

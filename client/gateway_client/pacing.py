@@ -25,14 +25,20 @@ It does no I/O and reads no clock. It is not safe for threads: its callers hold 
 
 from __future__ import annotations
 
-from collections import OrderedDict, deque
+import heapq
+from collections import OrderedDict
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Final, TypeVar
 
 from gateway_client.limits import Limits
 
 #: The part of a limit that is sent without pauses.
 UNPACED: Final = 0.5
+#: How long others' units, and a 429, are believed without another answer, in seconds.
+BELIEVED_S: Final = 300.0
+#: While no answer has told the limit, one request goes ahead in so many seconds.
+ASK_S: Final = 1.0
 #: The most limits, and the most kinds of requests, that are known at a time.
 MOST_LIMITS: Final = 64
 MOST_KINDS: Final = 1024
@@ -58,9 +64,10 @@ class Pause:
 class _Pace:
     """What is known of one limit.
 
-    limit:          its units; None: no answer has told it, so one request goes ahead to learn it
+    limit:          its units; None: no answer has told it
     reset_after_s:  of its last answer
-    own:            when each unit that we used is available again, in order
+    own:            a heap: when each unit that we used is available again, and which one it is
+    counted:        units that we used so far
     others:         units that others use
     others_until_s: when these are available again
     in_flight:      requests without an answer
@@ -70,7 +77,8 @@ class _Pace:
 
     limit: int | None
     reset_after_s: float = 0.0
-    own: deque[float] = field(default_factory=deque)
+    own: list[tuple[float, int]] = field(default_factory=list)
+    counted: int = 0
     others: int = 0
     others_until_s: float = float("-inf")
     in_flight: int = 0
@@ -81,7 +89,7 @@ class _Pace:
         """How long to wait before the next request; 0: none; None: for an answer."""
         self._forget(now_s)
         if self.limit is None:
-            return None if self.in_flight else 0.0
+            return max(0.0, self.last_s + ASK_S - now_s) if self.in_flight else 0.0
         if now_s < self.not_before_s:
             return self.not_before_s - now_s
         used = len(self.own) + self.others + self.in_flight
@@ -93,21 +101,21 @@ class _Pace:
 
     def _until_next_s(self, now_s: float) -> float | None:
         """How long until another unit is available."""
-        times = [self.own[0]] if self.own else []
+        times = [self.own[0][0]] if self.own else []
         if self.others:
             times.append(self.others_until_s)
         return min(times) - now_s if times else None
 
     def _forget(self, now_s: float) -> None:
-        while self.own and self.own[0] <= now_s:
-            self.own.popleft()
+        while self.own and self.own[0][0] <= now_s:
+            heapq.heappop(self.own)
         if self.others_until_s <= now_s:
             self.others = 0
 
     def count(self, now_s: float) -> None:
         """A request was counted, or may have been, and its unit is back after `reset_after_s`."""
-        back_s = now_s + self.reset_after_s
-        self.own.append(max(back_s, self.own[-1]) if self.own else back_s)
+        self.counted += 1
+        heapq.heappush(self.own, (now_s + self.reset_after_s, self.counted))
 
     def tell(self, limits: Limits, now_s: float, *, was_counted: bool) -> None:
         """What an answer says."""
@@ -115,8 +123,15 @@ class _Pace:
         self.reset_after_s = float(limits.reset_after)
         if was_counted:
             self.count(now_s)
-        self.others = max(0, limits.limit - limits.remaining - len(self.own))
-        self.others_until_s = now_s + limits.reset_after
+        used = max(0, limits.limit - limits.remaining)
+        # The answer knows better, but for what it does not count yet. The oldest go: a period has
+        # ended, or they are of a limit that only looks like this one.
+        most = used + self.in_flight + max(1, limits.limit // 10)
+        if len(self.own) > most:
+            self.own = heapq.nlargest(most, self.own, key=itemgetter(1))
+            heapq.heapify(self.own)
+        self.others = max(0, used - len(self.own))
+        self.others_until_s = now_s + min(limits.reset_after, BELIEVED_S)
 
 
 @dataclass(eq=False)
@@ -165,6 +180,8 @@ class Pacer:
     ) -> None:
         """An answer has come. retry_after_s: of a 429; None: it is none"""
         self._end(ticket)
+        if limits is not None and not limits.limit:
+            limits = None  # nothing could ever be sent
         pace = None if limits is None else self._paces.get(limits.limit)
         if limits is not None:
             if pace is None:
@@ -173,7 +190,7 @@ class Pacer:
                 pace.last_s = max(pace.last_s, ticket.pace.last_s)
             pace.tell(limits, now_s, was_counted=retry_after_s is None)
             if retry_after_s is not None:
-                pace.not_before_s = now_s + retry_after_s
+                pace.not_before_s = now_s + min(retry_after_s, BELIEVED_S)
         units = None if limits is None else limits.limit
         _kept(self._kinds, ticket.kind, units, MOST_KINDS)
         self._last = pace

@@ -28,6 +28,8 @@ IDEMPOTENT: Final = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE", "TRACE
 _UNAVAILABLE: Final = frozenset({502, 503, 504})
 #: By how much waits are made longer at the most.
 JITTER: Final = 0.25
+#: No wait is shorter, whatever an answer says.
+LEAST_S: Final = 0.1
 
 _NUMBER = re.compile(r"[0-9]{1,9}").fullmatch
 
@@ -114,7 +116,7 @@ def decide(
         return Done("its body cannot be sent again")
     if asked_s > rules.patience_s:
         return Done(f"the wait would be {asked_s:.0f} s, longer than {rules.patience_s:.0f} s")
-    return Wait(asked_s * (1 + JITTER * random))
+    return Wait(max(asked_s, min(LEAST_S, rules.delay_s)) * (1 + JITTER * random))
 
 
 def _asked_wait_s(sent: Sent, came: Answer | Lost, attempt: int, rules: Rules) -> float | Done:

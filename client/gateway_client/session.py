@@ -91,7 +91,7 @@ class Session:
         answer: Answer | Lost
         if isinstance(came, httpx.Response):
             answer = Answer(came.status_code, came.headers)
-            said = f"{came.status_code}, request {came.headers.get('x-request-id', 'unknown')}"
+            said = f"{came.status_code}, request {calls.request_id_of(came) or 'unknown'}"
         else:
             answer = calls.lost_of(came)
             said = type(came).__name__

@@ -29,8 +29,12 @@ from gateway_client.errors import SettingsInvalid
 from gateway_client.retries import Rules
 
 LOG_LEVELS: Final = ("debug", "info", "warning", "error", "critical")
-#: How long an attempt may take: to connect, and between two parts of the answer.
+#: How long an attempt may take: to connect, until the answer begins, and until it has ended.
 TIMEOUT_S: Final = 30.0
+#: The most bytes of the body of an answer, once decoded.
+MOST_ANSWER: Final = 64 * 1024 * 1024
+#: A week; the system cannot wait for any time.
+MOST_SECONDS: Final = 604_800.0
 MOST_RETRIES: Final = 100
 MOST_DELAY_MS: Final = 3_600_000
 
@@ -53,6 +57,7 @@ class Settings:
     base_url: str
     rules: Rules = field(default_factory=Rules)
     timeout_s: float = TIMEOUT_S
+    max_answer_bytes: int = MOST_ANSWER
     log_level: str = ""
     log_auth: bool = False
     key_environment: str = ""
@@ -72,6 +77,7 @@ def read_settings(
     patient: bool = False,
     patience_s: float = Rules.patience_s,
     timeout_s: float = TIMEOUT_S,
+    max_answer_bytes: int = MOST_ANSWER,
     log_level: str | None = None,
     log_auth: bool | None = None,
 ) -> Settings:
@@ -104,6 +110,7 @@ def read_settings(
         base_url=url,
         rules=rules,
         timeout_s=_positive("timeout_s", timeout_s),
+        max_answer_bytes=max_answer_bytes,
         log_level=read.one_of("SERVICE_LOG_LEVEL", log_level, LOG_LEVELS),
         log_auth=read.boolean("SERVICE_LOG_AUTH", log_auth),
         key_environment=key_environment,
@@ -170,10 +177,10 @@ def _url(text: str) -> tuple[str, bool]:
         raise SettingsInvalid(f"{name} is not a URL") from None
     if "@" in parts.netloc:
         raise SettingsInvalid(f"{name} has a user or password, which are not used; remove them")
+    if "?" in text or "#" in text:
+        raise SettingsInvalid(f"{name} has a query or a fragment; expected none")
     if parts.scheme not in ("https", "http") or not host or not _visible(text):
         raise SettingsInvalid(f"{name}: found {text!r}, expected https://HOST")
-    if parts.query or parts.fragment:
-        raise SettingsInvalid(f"{name}: found {text!r}, expected no query and no fragment")
     is_local = _is_loopback(host)
     if parts.scheme == "http" and not is_local:
         raise SettingsInvalid(
@@ -194,8 +201,8 @@ def _is_loopback(host: str) -> bool:
 
 
 def _positive(name: str, value: float) -> float:
-    if not 0 < value < float("inf"):
-        raise SettingsInvalid(f"{name}: found {value!r}, expected a number of seconds above 0")
+    if not 0 < value <= MOST_SECONDS:
+        raise SettingsInvalid(f"{name}: found {value!r}, expected seconds above 0, up to a week")
     return float(value)
 
 

@@ -580,3 +580,18 @@ def test_no_connection_does_not_have_the_key(open_shell: Open, clock: Clock) -> 
     with pytest.raises(ConnectionFailed) as raised:
         shell.request("GET", f"/v1/a?key={KEY}")
     assert SECRET not in "".join(traceback.format_exception(raised.value))
+
+
+def test_what_a_server_says_is_printable() -> None:
+    """Neither an escape of a terminal nor a key that it repeats is in an error."""
+    body = {"message": f"bad \x1b]0;x\x07 {KEY}", "code": "\x9b", "request_id": "r\n1"}
+    response = httpx.Response(
+        400,
+        json=body,
+        headers={"X-Request-Id": "r\t2"},
+        request=httpx.Request("GET", "https://api.example.com/v1/a"),
+    )
+    error = error_of(response)
+    assert (error.message, error.code) == ("bad \\x1b]0;x\\x07 [key]", "\\x9b")
+    assert error.request_id == "r\\n1"
+    assert "\n" not in str(error)

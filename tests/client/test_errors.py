@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
+
 import gateway_client
 import pytest
 from gateway_client import errors
@@ -43,3 +46,20 @@ def test_all_are_exported() -> None:
     assert public <= set(gateway_client.__all__)
     with pytest.raises(AttributeError, match="no attribute 'nothing'"):
         gateway_client.nothing  # noqa: B018
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        errors.SettingsInvalid("no key"),
+        errors.ConnectionFailed("GET /v1/a: ReadError", request_id="r-1"),
+        errors.NotFound("No.", status=404, request_id="r-1", code="NOT_FOUND", faults=[{"a": 1}]),
+        errors.RateLimited("Wait.", status=429, retry_after=7.0, limit=60, remaining=0, reset=9),
+        errors.ServerError("Later.", status=503, retry_after=None),
+    ],
+)
+def test_from_one_process_to_another(error: errors.GatewayError) -> None:
+    """Pools of processes send errors back, and some programs copy them."""
+    for made in (pickle.loads(pickle.dumps(error)), copy.copy(error)):
+        assert type(made) is type(error)
+        assert (str(made), vars(made)) == (str(error), vars(error))

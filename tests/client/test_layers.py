@@ -11,7 +11,7 @@ from tests.test_layers import ROOT, circles, import_graph, imports, modules, sou
 
 PACKAGE = ROOT / "client" / "gateway_client"
 #: The modules that send by httpx, and read its answers.
-HTTPX = {"__main__", "async_client", "calls", "client", "session"}
+HTTPX = {"__main__", "async_client", "bodies", "calls", "client", "session"}
 #: Of the standard library of some Python that the client library is for, but not of all.
 NOT_EVERYWHERE = {
     *("annotationlib", "compression", "tomllib"),

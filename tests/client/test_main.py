@@ -12,7 +12,17 @@ from typing import Any
 import pytest
 from gateway_client.__main__ import main
 
-from tests.client.scripted import Got, Scripted, Step, answer, limited, limits, lost, refused
+from tests.client.scripted import (
+    Got,
+    Scripted,
+    Step,
+    answer,
+    limited,
+    limits,
+    lost,
+    refused,
+    send,
+)
 from tests.client.shells import KEY, KEY_ID, SECRET, Clock
 from tests.kit.wire import TIMEOUT_S
 
@@ -62,7 +72,7 @@ def test_an_answer(run: Any) -> None:
     """Its body goes to stdout, its status and limits to stderr; exit 0."""
     found = run("get", "/v1/connectors?page=2", steps=(CONNECTORS,))
     assert (found.status, found.out) == (0, '[\n  {\n    "id": "con_1"\n  }\n]\n')
-    assert found.err == "200 Scripted, 59 of 60 remain, all of them in 61 s, request ca63-1\n"
+    assert found.err == "200 Scripted, 59 of 60 remain, reset in 61 s, request ca63-1\n"
     assert (found.got[0].method, found.got[0].target) == ("GET", "/v1/connectors?page=2")
     assert found.got[0].all("content-type") == []
 
@@ -72,12 +82,12 @@ def test_an_answer(run: Any) -> None:
     [
         (
             refused(403, "INSUFFICIENT_SCOPE", "It lacks a scope."),
-            ["403 INSUFFICIENT_SCOPE, request ca63-1", "It lacks a scope. (403 is final)"],
+            ["403 INSUFFICIENT_SCOPE, request ca63-1", "It lacks a scope."],
         ),
         (
             limited(40_000),
             [
-                "429 rate_limit_exceeded, 0 of 60 remain, all of them in 40000 s, request ca63-429",
+                "429 rate_limit_exceeded, 0 of 60 remain, reset in 40000 s, request ca63-429",
                 "Rate limit exceeded. (the wait would be 40000 s, longer than 120 s)",
             ],
         ),
@@ -85,11 +95,11 @@ def test_an_answer(run: Any) -> None:
             refused(422, "INVALID", faults=[{"path": "url", "found": "\x1b[31m"}]),
             [
                 "422 INVALID, request ca63-1",
-                "No. (422 is final)",
+                "No.",
                 '{"path": "url", "found": "\\u001b[31m"}',
             ],
         ),
-        (answer(500, b"<h1>"), ["500", "500 Scripted (500 is final)"]),
+        (answer(500, b"<h1>"), ["500", "500 Scripted"]),
         (lost, ["POST /v1/a: ReadError: [Errno 104] Connection reset by peer"]),
     ],
 )
@@ -198,7 +208,24 @@ def test_a_body_that_is_not_json(
     headers = {"Content-Type": "text/plain; charset=utf-8"}
     found = run("GET", "/v1/a", steps=(answer(200, f"{EVIL}\né".encode(), headers),))
     escaped = "a\\x1b]0;owned\\x07\\u202eb\\r\\x9bc"
-    assert found.out == f"{escaped if is_terminal else EVIL}\né\n"
+    assert found.out == (f"{escaped}\né\n" if is_terminal else f"{EVIL}\né")
+
+
+def test_an_answer_to_head(run: Any) -> None:
+    """It has no body, and no line of one."""
+    step = send(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n")
+    assert run("HEAD", "/v1/a", steps=(step,)).out == ""
+
+
+def test_ctrl_c(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It ends without a traceback, with the status of shells."""
+
+    def interrupted(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("gateway_client.client.Client.request", interrupted)
+    found = run("GET", "/v1/a")
+    assert (found.status, found.out, found.err) == (130, "", "")
 
 
 def test_an_error_does_not_control_the_terminal(run: Any) -> None:
@@ -230,14 +257,14 @@ def run_command(*arguments: str, **environment: str) -> subprocess.CompletedProc
 
 
 def test_the_command() -> None:
-    """As a process: with its log, without the key, and in the encoding of its output."""
+    """As a process: with its log, and without the key. What is not JSON comes byte for byte."""
     body = answer(200, "é→".encode(), {"Content-Type": "text/plain; charset=utf-8"})
     with Scripted(body) as server:
         settings = {"SERVICE_BASE_URL": server.url, "PYTHONIOENCODING": "latin-1"}
         log = {"SERVICE_LOG_LEVEL": "debug", "SERVICE_LOG_AUTH": "true"}
         done = run_command("POST", "/v1/a", "--data", "@-", **settings, **log)
         assert server.got[0].json() == {"n": 1}
-    assert (done.returncode, done.stdout) == (0, b"\xe9\\u2192\n")
+    assert (done.returncode, done.stdout) == (0, "é→".encode())
     assert done.stderr.decode().splitlines() == [
         f"authenticates with the key {KEY_ID} of the environment production",
         "POST /v1/a: 200, request unknown",

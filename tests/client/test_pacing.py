@@ -15,7 +15,16 @@ from random import Random
 
 import pytest
 from gateway_client.limits import Limits
-from gateway_client.pacing import MOST_KINDS, MOST_LIMITS, Pacer, Pause, Ticket, kind_of
+from gateway_client.pacing import (
+    ASK_S,
+    BELIEVED_S,
+    MOST_KINDS,
+    MOST_LIMITS,
+    Pacer,
+    Pause,
+    Ticket,
+    kind_of,
+)
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -151,13 +160,15 @@ def test_a_long_pause_does_not_follow_a_burst() -> None:
 
 
 def test_the_first_request_goes_ahead() -> None:
-    """Nothing is known before the first answer: the others wait for it, however long it takes."""
+    """Nothing is known before the first answer: the others wait, and one a second goes on."""
     pacer = Pacer()
     first = pacer.ask(KIND, 0.0)
     assert isinstance(first, Ticket)
-    assert pacer.ask(KIND, 100.0) == Pause(None)
-    pacer.answered(first, Limits(60, 59, 0, 61), 100.0)
-    assert isinstance(pacer.ask(KIND, 100.0), Ticket)
+    assert pacer.ask(KIND, 0.25) == Pause(ASK_S - 0.25)
+    assert isinstance(pacer.ask(KIND, 1.0), Ticket)
+    assert pacer.ask(KIND, 1.5) == Pause(ASK_S - 0.5)
+    pacer.answered(first, Limits(60, 59, 0, 61), 1.5)
+    assert isinstance(pacer.ask(KIND, 1.5), Ticket)
 
 
 def test_the_first_request_is_lost() -> None:
@@ -167,7 +178,7 @@ def test_the_first_request_is_lost() -> None:
     assert isinstance(first, Ticket)
     pacer.lost(first, 1.0)
     assert isinstance(pacer.ask(KIND, 1.0), Ticket)
-    assert pacer.ask(KIND, 1.0) == Pause(None)
+    assert pacer.ask(KIND, 1.0) == Pause(ASK_S)
 
 
 def test_answers_without_limits() -> None:
@@ -268,3 +279,63 @@ def test_what_is_known_is_bounded() -> None:
 def test_kinds(path: str, kind: str) -> None:
     """The method, and two segments of the path."""
     assert kind_of("GET", path) == ("GET", kind)
+
+
+def answer(pacer: Pacer, kind: tuple[str, str], now_s: float, limits: Limits) -> None:
+    """One request of this kind, and its answer."""
+    ticket = pacer.ask(kind, now_s)
+    assert isinstance(ticket, Ticket)
+    pacer.answered(ticket, limits, now_s)
+
+
+def test_a_limit_of_nothing() -> None:
+    """It is not paced: whatever is waited for, nothing would be sent."""
+    pacer = Pacer()
+    answer(pacer, KIND, 0.0, Limits(0, 0, 0, 0))
+    assert all(isinstance(pacer.ask(KIND, 0.0), Ticket) for _ in range(100))
+
+
+def test_two_limits_of_the_same_number() -> None:
+    """20 a day and 20 a second: what was used of the one does not lock out of the other."""
+    pacer = Pacer()
+    daily, quick = kind_of("GET", "/api/d"), kind_of("GET", "/api/m")
+    for number in range(15):
+        answer(pacer, daily, number * 10_000.0, Limits(20, 19 - number, 0, 86_400))
+    now_s = 150_000.0
+    for _ in range(200):
+        found = pacer.ask(quick, now_s)
+        if isinstance(found, Pause):
+            assert found.seconds is not None
+            assert found.seconds <= BELIEVED_S
+            now_s += found.seconds
+            continue
+        pacer.answered(found, Limits(20, 19, 0, 1), now_s)
+        now_s += 0.01
+
+
+@pytest.mark.parametrize("odd", [Limits(60, 0, 0, 999_999_999_999), Limits(60, 59, 0, 10**12)])
+def test_one_odd_answer(odd: Limits) -> None:
+    """It is not believed for long, and normal answers mend it."""
+    pacer = Pacer()
+    answer(pacer, KIND, 0.0, odd)
+    now_s, sent = 0.0, 0
+    while now_s < 1_000.0:
+        found = pacer.ask(KIND, now_s)
+        if isinstance(found, Pause):
+            assert found.seconds is not None
+            now_s += found.seconds
+            continue
+        sent += 1
+        pacer.answered(found, Limits(60, 40, 0, 61), now_s)
+        now_s += 0.5
+    assert sent > 400
+
+
+def test_a_429_that_asks_for_very_long() -> None:
+    """One request asks again after some minutes: it may have been a mistake."""
+    pacer = Pacer()
+    first = pacer.ask(KIND, 0.0)
+    assert isinstance(first, Ticket)
+    pacer.answered(first, Limits(60, 0, 0, 61), 0.0, retry_after_s=999_999_999.0)
+    assert pacer.ask(KIND, 0.0) == Pause(BELIEVED_S)
+    assert isinstance(pacer.ask(KIND, BELIEVED_S), Ticket)

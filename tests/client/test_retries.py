@@ -6,6 +6,7 @@ import pytest
 from gateway_client.retries import (
     IDEMPOTENT,
     JITTER,
+    LEAST_S,
     Answer,
     Done,
     Lost,
@@ -55,7 +56,8 @@ def busy(status: int = 503, **headers: str) -> Answer:
         (GET, limited(), 2, RULES, 4),
         (GET, limited(), 3, RULES, None),
         (GET, limited(reset_after=3), 2, RULES, 3),
-        (GET, limited(reset_after=0), 2, RULES, 0),
+        (GET, limited(reset_after=0), 2, RULES, LEAST_S),
+        (GET, limited(0, 0), 0, PATIENT, LEAST_S),
         (POST, limited(), 0, RULES, 1),
         (STREAM, limited(), 0, RULES, None),
         (GET, limited(), 0, NEVER, None),
@@ -186,7 +188,8 @@ def test_properties(
     assert sent.is_repeatable
     was_executed = came.was_sent if isinstance(came, Lost) else came.status != 429
     assert sent.may_run_twice or not was_executed
-    assert 0 <= found.seconds <= rules.patience_s * (1 + JITTER)
+    assert min(LEAST_S, rules.delay_s) <= found.seconds
+    assert found.seconds <= max(LEAST_S, rules.patience_s) * (1 + JITTER)
     if isinstance(came, Answer):
         asked_s = retry_after_s(came.headers) or 0.0
         if came.status != 429 or rules.patient:
