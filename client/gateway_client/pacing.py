@@ -18,7 +18,8 @@ that no long pause follows a burst.
 Each route may have a limit of its own. Which one a request meets is known from the last answer to
 its method and the first two segments of its path; for others it is the limit of the last answer.
 That may be wrong for the first request to a route with a smaller limit, and where the limits of a
-route and of the plan are both nearly used up. Then a 429 can come, and is waited for.
+route and of the plan are both nearly used up. Then a 429 can come, and is waited for. Two limits of
+the same number are taken for one.
 
 It does no I/O and reads no clock. It is not safe for threads: its callers hold a lock.
 """
