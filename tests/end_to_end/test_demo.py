@@ -28,6 +28,9 @@ from tests.kit.wire import TIMEOUT_S, Header, Response, fetch
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 LAST_LINE = "Ctrl-C ends the demo and removes its data."
+#: Starts a command that heeds SIGHUP, also where the tests run under nohup.
+HEEDING = "import os, signal, sys; signal.signal(signal.SIGHUP, signal.SIG_DFL); "
+HEEDING += "os.execv(sys.argv[1], sys.argv[1:])"
 
 
 @dataclass
@@ -78,6 +81,7 @@ async def demo(tmp_path: Path) -> AsyncIterator[Demo]:
         "demo",
         *("--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin_port}"),
         environment={"TMPDIR": str(temporary)},
+        launcher=(sys.executable, "-c", HEEDING),
     )
     try:
         await eventually(lambda: LAST_LINE in process.out.read_text(), "the demo runs")

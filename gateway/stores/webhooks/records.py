@@ -113,14 +113,17 @@ def _watch(watch: str, read: Any) -> Watch:
         form=_matching(read["form"] in ("timed", "body-only"), read["form"]),
         version=_number(read["version"]),
         rotated_us=_number(read["rotated_us"]),
-        rate=None if read.get("rate") is None else _rate(*read["rate"]),
+        rate=_rate(read.get("rate")),
     )
     if not 1 <= len(found.events) <= MOST_PATTERNS or found.version < 1:
         raise ValueError
     return found
 
 
-def _rate(amount: Any, period_us: Any) -> Rate:
+def _rate(found: Any) -> Rate | None:
+    if found is None:
+        return None
+    amount, period_us = found
     if type(amount) is not int or not 1 <= amount <= MAX_AMOUNT or period_us not in RATE_PERIODS:
         raise ValueError
     return Rate(amount, int(period_us))
