@@ -207,7 +207,7 @@ async def test_its_own_limit(start: Start) -> None:
     assert [(await ask(bench)).status for _ in range(4)] == [200, 200, 429, 429]
     refused = await ask(bench)
     assert refused.json()["error"]["code"] == "rate_limit_exceeded"
-    assert refused["Retry-After"] == "61"
+    assert 1 <= int(refused["Retry-After"]) <= 61
     assert (refused["X-RateLimit-Limit"], refused["X-RateLimit-Remaining"]) == ("2", "0")
     assert (await ask(bench, await bench.mint())).status == 200
     answer = await ask(bench, target="/api/x")
