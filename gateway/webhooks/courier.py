@@ -115,7 +115,6 @@ class Courier:
     """Delivers for all shards until it is stopped.
 
     master:      the key of which the secrets of watches are derived
-    on_disabled: called with a watch and why it was disabled
     now_us:      Unix microseconds
     """
 
@@ -126,7 +125,6 @@ class Courier:
         master: bytes,
         settings: Callable[[], WebhookSettings] = WebhookSettings,
         *,
-        on_disabled: Callable[[str, str], None] = lambda watch, why: None,
         now_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
         dice: Callable[[], float] = random.random,
     ) -> None:
@@ -135,7 +133,6 @@ class Courier:
         self._sender = sender
         self._master = master
         self._settings = settings
-        self._on_disabled = on_disabled
         self._now_us = now_us
         self._dice = dice
         self._name = secrets.token_hex(8)
@@ -386,4 +383,3 @@ class Courier:
         if (suppressed := self._throttle.suppressed("disabled", time.monotonic())) is not None:
             more = f" ({suppressed} more were disabled)" if suppressed else ""
             log.warning("watch %s was disabled: %s%s", watch, why, more)
-        self._on_disabled(watch, why)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import ssl
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
@@ -174,60 +175,63 @@ async def test_a_failure_is_tried_again(bench: Bench) -> None:
     assert len(log.split(b"\n")) == 2
 
 
-async def test_gone(bench: Bench) -> None:
+def disabled(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    """The watches that were disabled, and why, as the log says."""
+    return re.findall(r"watch (\S+) was disabled: (.*)", caplog.text)
+
+
+async def test_gone(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     """410 ends the delivery and the watch."""
-    told: list[tuple[str, str]] = []
     await bench.watch("w")
     bench.receiver.statuses = [410]
     await bench.accept("evt")
-    async with bench.courier(on_disabled=lambda *pair: told.append(pair)):
-        await eventually(lambda: bool(told), "the watch is disabled")
+    async with bench.courier():
+        await eventually(lambda: bool(disabled(caplog)), "the watch is disabled")
         await bench.become(dead=1)
-    assert told == [("w", "it answered 410 Gone")]
+    assert disabled(caplog) == [("w", "it answered 410 Gone")]
 
 
 async def test_many_that_are_gone(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     """One line of the log stands for many; how many there were is in the next one."""
-    told: list[str] = []
     for name in ("v", "w", "x"):
         await bench.watch(name)
     bench.receiver.statuses = [410, 410, 410]
     await bench.accept("evt")
-    async with bench.courier(on_disabled=lambda watch, _: told.append(watch)) as courier:
+    async with bench.courier() as courier:
         courier._throttle = LogThrottle(3_600.0)
-        await eventually(lambda: len(told) == 3, "the watches are disabled")
-        assert courier.metrics.watches_disabled == 3
+        await eventually(lambda: courier.metrics.watches_disabled == 3, "they are disabled")
     assert caplog.text.count("was disabled: it answered 410 Gone") == 1
 
 
-async def test_several_attempts_that_find_it_gone(bench: Bench) -> None:
+async def test_several_attempts_that_find_it_gone(
+    bench: Bench, caplog: pytest.LogCaptureFixture
+) -> None:
     """They were in flight at the same time: the watch is disabled once, and counts once."""
-    told: list[str] = []
     await bench.watch("w")
     bench.receiver.hold.clear()
     bench.receiver.statuses = [410, 410, 410]
     await bench.accept("one", "two", "three")
-    async with bench.courier(on_disabled=lambda watch, _: told.append(watch)) as courier:
+    async with bench.courier() as courier:
+        courier._throttle = LogThrottle(0.0)
         await eventually(lambda: len(bench.receiver.received) == 3, "all are in flight")
         bench.receiver.hold.set()
         await eventually(lambda: courier.in_flight == 0, "all have ended")
         assert courier.metrics.watches_disabled == 1
-    assert told == ["w"]
+    assert [watch for watch, _ in disabled(caplog)] == ["w"]
     await bench.become(dead=3)
 
 
-async def test_a_long_silence(bench: Bench) -> None:
+async def test_a_long_silence(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
     """Ten failures and no success for 120 hours disable it."""
-    told: list[str] = []
     await bench.watch("w")
     since = (await bench.client.time())[0] * 1_000_000 - 121 * 3600 * 1_000_000
     await bench.client.hset(f"{TAG}health:w", mapping={"tried": 9, "since": since})
     bench.receiver.statuses = [500]
     await bench.accept("evt")
-    async with bench.courier(on_disabled=lambda _, why: told.append(why)) as courier:
-        await eventually(lambda: bool(told), "the watch is disabled")
+    async with bench.courier() as courier:
+        await eventually(lambda: bool(disabled(caplog)), "the watch is disabled")
         assert courier.metrics.watches_disabled == 1
-    assert told == ["no success for 121 hours"]
+    assert disabled(caplog) == [("w", "no success for 121 hours")]
     await bench.become(cancelled=1)
 
 
