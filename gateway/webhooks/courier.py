@@ -284,7 +284,7 @@ class Courier:
     # -- one delivery ------------------------------------------------------------------------------
 
     async def _deliver(self, shard: _Shard, claimed: Claimed) -> None:
-        event, watch_id, _ = claimed.id.split(":")
+        event, watch_id, _ = claimed.id.split(":", 2)
         began_us = self._now_us()
         try:
             watch = read_watch(watch_id, claimed.watch)
