@@ -455,7 +455,7 @@ def test_filters(operation: str, path: str, command: str) -> None:
     assert {each.name for each in found.parameters if each.where == "query"} == names | {"count"}
     (route,) = (each for each in ROUTES_OF_CUSTOMERS if each.path.endswith(path))
     assert set(route.query) == names | {"limit"}
-    shown = CliRunner().invoke(cli, [*command.split(), "-h"]).stdout
+    shown = CliRunner().invoke(cli, [*command.split(), "--help"]).stdout
     options = set(re.findall(r"^  --(\w+) [^/]", shown, re.MULTILINE))
     assert options == names | {"count", "store", "data"}
 
