@@ -1,7 +1,8 @@
 """What a request costs a worker, with and without a courier that delivers beside it.
 
-On a machine whose cores are busy each request takes more CPU time, whatever keeps them busy. So it
-is also measured beside the same deliveries of another gateway, with a Redis and a courier of its
+On a core that others use as well each request takes more CPU time, whatever they do: its caches
+are theirs meanwhile. So the worker has a core of its own, and all else shares the others. It is
+measured beside the same deliveries of another gateway as well, with a Redis and a courier of its
 own: what is more than that is due to the own courier. Requests come at a steady rate: clients that
 wait for each answer come in other batches when Redis has more to do, which changes their cost.
 """
@@ -9,9 +10,12 @@ wait for each answer come in other batches when Redis has more to do, which chan
 from __future__ import annotations
 
 import asyncio
+import os
 import secrets
-from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+import time
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from statistics import median
 from typing import Final
@@ -29,8 +33,9 @@ from tests.kit.wire import Wire, build_request
 
 #: Deliveries a second.
 RATE: Final = 1_000.0
+_AT_ONCE: Final = 4
 #: Without deliveries, and beside those of each courier, in turns.
-_TURNS: Final = 6
+_TURNS: Final = 20
 _CLIENTS: Final = 4
 #: Requests a second of each client.
 _EACH: Final = 100.0
@@ -38,9 +43,26 @@ _PLANS: Final = "plans: {free: {rate: 1000000/minute}}"
 _ROUTES: Final = "routes:\n  all: {match: GET /api/**, upstream: api}\n"
 
 
+@contextmanager
+def core_apart() -> Iterator[int | None]:
+    """A core that this process, and what it starts, leaves free; None: it has but one."""
+    cores = os.sched_getaffinity(0)
+    if len(cores) < 2:
+        yield None
+        return
+    apart = max(cores)
+    os.sched_setaffinity(0, cores - {apart})
+    try:
+        yield apart
+    finally:
+        os.sched_setaffinity(0, cores)
+
+
 @asynccontextmanager
-async def requests_of_a_gateway(site: Site, folder: Path) -> AsyncIterator[Requests]:
-    """A gateway with one worker and one courier, over the site's Redis."""
+async def requests_of_a_gateway(
+    site: Site, folder: Path, core: int | None
+) -> AsyncIterator[Requests]:
+    """A gateway with one worker and one courier, over the site's Redis. core: of the worker"""
     settings = SETTINGS.format(ca=site.certificate.ca, slots=256)
     async with (
         ScriptedUpstream(reply(200, b"{}")) as upstream,
@@ -64,7 +86,9 @@ async def requests_of_a_gateway(site: Site, folder: Path) -> AsyncIterator[Reque
             environment=ENVIRONMENT,
         ) as gateway:
             request = build_request("GET", "/api/x", [("Authorization", f"Bearer {text}")])
-            yield Requests(gateway.worker_pids()[0], gateway.port, request)
+            if core is not None:
+                os.sched_setaffinity(gateway.worker_pid, {core})
+            yield Requests(gateway.worker_pid, gateway.port, request)
 
 
 class Requests:
@@ -95,23 +119,51 @@ class Requests:
             assert (await wire.read_response()).status == 200
 
 
-async def costs(
-    requests: Requests, own: Site, other: Site, names: Sequence[str], count: int
-) -> tuple[float, float, float]:
-    """The medians without deliveries, beside own ones, and beside those of another gateway.
+@dataclass
+class Arm:
+    """Turns beside the deliveries of a site; None: of none. costs_us: of a request"""
 
-    names: integrations of both sites; count: requests of a turn
+    site: Site | None
+    costs_us: list[float] = field(default_factory=list)
+    delivered: int = 0
+    seconds: float = 0.0
+
+    async def turn(self, requests: Requests, names: Sequence[str], count: int) -> None:
+        if self.site is None:
+            self.costs_us.append(await requests.cost_us(count))
+            return
+        before, began = (await self.site.figures()).count, time.monotonic()
+        # Each of these waits until its event is accepted before the next one.
+        delivering = [
+            asyncio.create_task(self.site.steadily(names, RATE / _AT_ONCE)) for _ in range(_AT_ONCE)
+        ]
+        self.costs_us.append(await requests.cost_us(count))
+        for each in delivering:
+            each.cancel()
+        await asyncio.wait(delivering)
+        self.seconds += time.monotonic() - began
+        self.delivered += (await self.site.figures()).count - before
+
+    @property
+    def cost_us(self) -> float:
+        return median(self.costs_us)
+
+    def more_than(self, other: Arm) -> float:
+        """By which part its requests cost more, turn by turn: a slow minute affects both."""
+        pairs = zip(self.costs_us, other.costs_us, strict=True)
+        return median(one / another for one, another in pairs) - 1
+
+
+async def costs(
+    requests: Requests, sites: Sequence[Site | None], names: Sequence[str], count: int
+) -> list[Arm]:
+    """What a request costs beside each of these, in turns.
+
+    names: integrations of all sites; count: requests of a turn
     """
     await requests.cost_us(count)  # Everything is loaded and connected.
-    found: tuple[list[float], ...] = ([], [], [])
+    arms = [Arm(site) for site in sites]
     for _ in range(_TURNS):
-        for costs_us, site in zip(found, (None, own, other), strict=True):
-            if site is None:
-                costs_us.append(await requests.cost_us(count))
-                continue
-            delivering = asyncio.create_task(site.steadily(names, RATE))
-            costs_us.append(await requests.cost_us(count))
-            delivering.cancel()
-            await asyncio.wait([delivering])
-    alone_us, own_us, other_us = map(median, found)
-    return alone_us, own_us, other_us
+        for arm in arms:
+            await arm.turn(requests, names, count)
+    return arms

@@ -13,7 +13,7 @@ from typing import Final
 from redis import Redis
 
 from gateway.stores.webhooks.queue import SHARDS, Attempt, Claimed
-from loadtests.deliver.beside import RATE, costs, requests_of_a_gateway
+from loadtests.deliver.beside import RATE, Requests, core_apart, costs, requests_of_a_gateway
 from loadtests.deliver.site import Site, courier, naive, open_site
 from tests.kit.ports import free_port
 
@@ -40,7 +40,7 @@ class Sizes:
     steady_s: float = 8.0
     many: int = 200
     redis: int = 5_000
-    requests: int = 2_000
+    requests: int = 800
 
     def scaled(self, by: float) -> Sizes:
         """For a trial."""
@@ -111,24 +111,31 @@ async def many(sizes: Sizes) -> Round:
 
 async def beside(sizes: Sizes) -> Round:
     """Requests through a gateway, while its courier delivers, another's does, or none."""
-    async with (
-        _opened() as (site, folder),
-        requests_of_a_gateway(site, folder) as requests,
-        _opened() as (other, other_folder),
-        courier(other, other_folder),
-    ):
-        for each in (site, other):
-            endpoints = await each.endpoints("quick", _ENDPOINTS)
-            await each.accept(endpoints)
-            await each.arrived(_ENDPOINTS)
-        names = _turns(endpoints, int(60 * RATE))
-        alone, own, others = await costs(requests, site, other, names, sizes.requests)
-        return {
-            "us of a worker's CPU for a request, no deliveries": alone,
-            "us of it beside 1,000 deliveries/s of its courier": own,
-            "us of it beside 1,000/s of another gateway's": others,
-            "more by its own courier (%)": 100 * (own / others - 1),
-        }
+    with core_apart() as core:
+        async with (
+            _opened() as (site, folder),
+            requests_of_a_gateway(site, folder, core) as requests,
+            _opened() as (other, other_folder),
+            courier(other, other_folder),
+        ):
+            return await _beside(site, other, requests, sizes)
+
+
+async def _beside(site: Site, other: Site, requests: Requests, sizes: Sizes) -> Round:
+    for each in (site, other):
+        endpoints = await each.endpoints("quick", _ENDPOINTS)
+        await each.accept(endpoints)
+        await each.arrived(_ENDPOINTS)
+    names = _turns(endpoints, int(60 * RATE))
+    alone, own, others = await costs(requests, (None, site, other), names, sizes.requests)
+    return {
+        "us of a worker's CPU for a request, no deliveries": alone.cost_us,
+        "us of it beside deliveries of its courier": own.cost_us,
+        "us of it beside those of another gateway's": others.cost_us,
+        "more by its own courier (%)": 100 * own.more_than(others),
+        "deliveries/s of its courier": own.delivered / own.seconds,
+        "deliveries/s of the other one": others.delivered / others.seconds,
+    }
 
 
 async def redis_alone(sizes: Sizes) -> Round:
