@@ -18,11 +18,12 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
-from loadtests.compare import machine, report, scenarios, tools
-from loadtests.compare.growth import Growth, measure_growth
+from loadtests.compare import machine, objectives, report, scenarios, tools
+from loadtests.compare.growth import measure_growth
 from loadtests.compare.keys import KeySet, make_many
 from loadtests.compare.measure import Results, Timing, measure
 from loadtests.compare.peers import PEERS, Peer, upstream
+from loadtests.compare.spread import ROUNDS, Verdict
 
 _MANY_KEYS = 10_000
 
@@ -37,7 +38,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _say_missing(lacking)
         return 1
     peers, left_out = _available()
-    results, growth = Results(), list[Growth]()
+    results, told = Results(), list[Verdict]()
     with tempfile.TemporaryDirectory(prefix="gateway-compare-") as name:
         folder = Path(name)
         folder.chmod(0o711)  # nginx's workers are not root, even where root runs this
@@ -46,14 +47,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with upstream(place) as port:
             if not given.growth:
                 results = _compare(given, peers, port, folder)
+                told += objectives.verdicts(results)
             if given.growth or not (given.quick or given.only):
-                growth = measure_growth(given.timing, upstream=port, folder=folder)
+                told += measure_growth(given.timing, upstream=port, folder=folder)
     remarks = [_how(given.timing), *left_out]
-    text = report.write(results, growth, machine.describe(_tool_names(peers)), remarks)
+    text = report.write(results, told, machine.describe(_tool_names(peers)), remarks)
     print(f"\n{text}")
     if given.report is not None:
         report.put(given.report, text)
-    told = report.verdicts(results, growth)
     return 1 if results.failures or any(each.word == "FAIL" for each in told) else 0
 
 
@@ -74,7 +75,9 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
         "left out: small, /ours",
     )
     parser.add_argument("--seconds", type=float, default=3, help="of one round (default: 3)")
-    parser.add_argument("--rounds", type=int, default=3, help="default: 3")
+    parser.add_argument(
+        *("--rounds",), type=int, default=ROUNDS, help="default and least for verdicts: %(default)s"
+    )
     parser.add_argument("--report", type=Path, metavar="FILE", help="where to write the report")
     given = parser.parse_args(arguments)
     if given.seconds < 1 or given.rounds < 1:
@@ -89,12 +92,15 @@ def _parse(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _compare(given: argparse.Namespace, peers: list[Peer], port: int, folder: Path) -> Results:
     rows = [scenarios.MAIN] if given.quick else scenarios.full()
-    needs_many = any(
-        row.workload.name == "keys" and scenarios.is_chosen(given.only, "keys", peer)
+    chosen = {
+        row.workload.name
         for row in rows
-        for peer in PEERS
+        if any(scenarios.is_chosen(given.only, row.workload.name, peer) for peer in PEERS)
+    }
+    keys = KeySet(
+        many=make_many(_MANY_KEYS if "keys" in chosen else 0),
+        guesses=make_many(_MANY_KEYS if "guesses" in chosen else 0),
     )
-    keys = KeySet(many=make_many(_MANY_KEYS) if needs_many else [])
     return measure(
         rows, peers, given.timing, upstream=port, keys=keys, folder=folder, only=given.only
     )

@@ -36,24 +36,12 @@ from loadtests.compare.measure import (
 )
 from loadtests.compare.peers import Running, start_store
 from loadtests.compare.processes import NotStarted, rss_of_workers
+from loadtests.compare.spread import ROUNDS, Spread, Verdict
 
 CONNECTIONS: Final = 64
 IDLE: Final = 10_000
-#: Of a pair, at least: the differences are smaller than the noise of a busy machine.
-ROUNDS: Final = 5
 #: The last of these ranges is the client's.
 _RANGES: Final = (*(f"10.0.{number}.0/24" for number in range(19)), "127.0.0.0/8")
-
-
-@dataclass(frozen=True, slots=True)
-class Growth:
-    """One value and its maximum; None: it could not be measured, `note` says why."""
-
-    title: str
-    found: float | None
-    at_most: float
-    unit: str
-    note: str = ""
 
 
 @dataclass(slots=True)
@@ -92,9 +80,9 @@ class Site:
 
 def measure_growth(
     timing: Timing, *, upstream: int, folder: Path, say: Callable[[str], None] = print
-) -> list[Growth]:
+) -> list[Verdict]:
     """Measure all pairs and values, in a few minutes."""
-    found: list[Growth] = []
+    found: list[Verdict] = []
     for title, at_most, sites in _pairs():
         found.append(_pair(title, at_most, sites, timing, upstream, folder))
         say(_line(found[-1]))
@@ -109,8 +97,8 @@ def _within(match: str) -> str:
     return match.replace("/**", "/item")
 
 
-def _line(one: Growth) -> str:
-    figure = "not measured" if one.found is None else f"{one.found:.2f} {one.unit}"
+def _line(one: Verdict) -> str:
+    figure = "not measured" if one.found is None else f"{one.found.text()} {one.unit}"
     return f"{one.title}: {figure} {one.note}".rstrip()
 
 
@@ -148,7 +136,7 @@ def _pair(
     timing: Timing,
     upstream: int,
     folder: Path,
-) -> Growth:
+) -> Verdict:
     """By how much a request of the second site costs more than one of the first."""
     rounds: tuple[list[Figures], list[Figures]] = ([], [])
     try:
@@ -166,9 +154,9 @@ def _pair(
                 for site, running, place, figures in turns if number % 2 else reversed(turns):
                     figures.append(_round(site, running, place, timing))
     except (NotStarted, wrk.BadLoad) as error:
-        return Growth(title, None, at_most, "%", str(error))
+        return Verdict(title, None, at_most, "%", str(error))
     small, grown = (medians(each).cpu_us for each in rounds)
-    return Growth(
+    return Verdict(
         title,
         more_percent([each.cpu_us for each in rounds[0]], [each.cpu_us for each in rounds[1]]),
         at_most,
@@ -177,9 +165,11 @@ def _pair(
     )
 
 
-def more_percent(small: Sequence[float], grown: Sequence[float]) -> float:
-    """The median, over the rounds, of how much more the second cost."""
-    return (median(after / before for before, after in zip(small, grown, strict=True)) - 1) * 100
+def more_percent(small: Sequence[float], grown: Sequence[float]) -> Spread:
+    """How much more the second cost, over the rounds."""
+    return Spread.of(
+        [(after / before - 1) * 100 for before, after in zip(small, grown, strict=True)]
+    )
 
 
 def _warm_up(site: Site, running: Running, place: Path) -> None:
@@ -194,34 +184,39 @@ def _round(site: Site, running: Running, place: Path, timing: Timing) -> Figures
     )
 
 
-def _alone(timing: Timing, upstream: int, folder: Path) -> Iterator[Growth]:
+def _alone(timing: Timing, upstream: int, folder: Path) -> Iterator[Verdict]:
     """Values of one gateway: added latency, memory at rest, idle connections."""
     site = Site("alone")
     place = folder / site.title
     with ExitStack() as stack:
         running = site.start(place, upstream, stack)
         at_rest = rss_of_workers(running.pid)
-        yield Growth("a worker at rest", at_rest / 1e6, 60, "MB")
+        yield _once("a worker at rest", at_rest / 1e6, 60, "MB")
         yield _idle(running, site.keys[0])
         direct, through = [], []
         for _ in range(timing.rounds):
             straight = Running(upstream, running.pid)
             direct.append(site.load(straight, place, 1, timing.seconds, "random").p50_ms)
             through.append(site.load(running, place, 1, timing.seconds, "random").p50_ms)
-        added = median(through) - median(direct)
+        added = Spread.of([one - other for one, other in zip(through, direct, strict=True)])
         note = f"{median(direct):.3f} to {median(through):.3f} ms"
-        yield Growth("p50 added over the direct call, one at a time", added, 0.4, "ms", note)
+        yield Verdict("p50 added over the direct call, one at a time", added, 0.4, "ms", note)
 
 
-def _idle(running: Running, key: ApiKey) -> Growth:
+def _once(title: str, found: float, at_most: float, unit: str) -> Verdict:
+    """A value that is measured once, as it does not vary."""
+    return Verdict(title, Spread.of([found]), at_most, unit, rounds=1)
+
+
+def _idle(running: Running, key: ApiKey) -> Verdict:
     title = f"an idle connection, {IDLE:,} held"
     most = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
     if most < IDLE + 100:
-        return Growth(title, None, 8, "KB", f"only {most} descriptors are allowed here")
+        return Verdict(title, None, 8, "KB", f"only {most} descriptors are allowed here")
     before = rss_of_workers(running.pid)
     with _descriptors(most):
         held = asyncio.run(_hold(running.port, key.text, lambda: rss_of_workers(running.pid)))
-    return Growth(title, (held - before) / IDLE / 1000, 8, "KB")
+    return _once(title, (held - before) / IDLE / 1000, 8, "KB")
 
 
 @contextmanager

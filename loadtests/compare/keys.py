@@ -62,7 +62,7 @@ class KeySet:
     """good: passes everything; tiny: on the plan that is used up at once; unknown: stored nowhere.
 
     foreign, expired, elsewhere, unscoped: stored, and refused by one rule each
-    many: for requests with a key at random
+    many: for requests with a key at random; guesses: as many keys that are stored nowhere
     """
 
     good: ApiKey = field(default_factory=make_key)
@@ -73,6 +73,7 @@ class KeySet:
     elsewhere: ApiKey = field(default_factory=lambda: make_key(networks=("10.0.0.0/8",)))
     unscoped: ApiKey = field(default_factory=lambda: make_key(scope="other:read"))
     many: list[ApiKey] = field(default_factory=list)
+    guesses: list[ApiKey] = field(default_factory=list)
 
     def kept(self) -> list[ApiKey]:
         """All keys that peers have stored."""

@@ -7,7 +7,7 @@ another one is measured, so that a noisy minute of the machine affects all of th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, nullcontext
 from dataclasses import dataclass, field, fields
 from functools import partial
 from itertools import groupby
@@ -19,12 +19,15 @@ from redis.exceptions import RedisError
 
 from loadtests.compare import probe, wrk
 from loadtests.compare.keys import KeySet, write_lines
-from loadtests.compare.peers import Peer, Running, Site
+from loadtests.compare.peers import Peer, Running, Site, script_calls
 from loadtests.compare.processes import NotStarted, usage
 from loadtests.compare.scenarios import Scenario, is_chosen
+from loadtests.compare.spread import ROUNDS
 
 #: Before the first round: long enough for connections, caches and just-in-time compilers.
 _WARM_UP_S: Final = 1
+#: The keys of KeySet of which a workload sends one at random.
+_LINES: Final = {"keys": "many", "guesses": "guesses"}
 #: The most admissions among measured refusals: a small plan's bucket refills.
 _MAY_PASS: Final = 20
 
@@ -53,16 +56,21 @@ class Figures:
 class Timing:
     """How often and how long."""
 
-    rounds: int = 3
+    rounds: int = ROUNDS
     seconds: float = 3
 
 
 @dataclass(slots=True)
 class Results:
-    """The results: values, or the reason why there are none."""
+    """The figures of each round by scenario and peer, or the reason why there are none."""
 
-    figures: dict[tuple[Scenario, str], Figures] = field(default_factory=dict)
+    rounds: dict[tuple[Scenario, str], list[Figures]] = field(default_factory=dict)
     failures: dict[tuple[Scenario, str], str] = field(default_factory=dict)
+
+    def values(self, row: Scenario, peer: str, name: str) -> list[float] | None:
+        """One of the figures, round by round; None: not measured. name: of a field of Figures"""
+        found = self.rounds.get((row, peer))
+        return None if found is None else [getattr(figures, name) for figures in found]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,22 +87,31 @@ class Target:
 
     def warm_up(self, scenario: Scenario) -> None:
         """Load until the peer has its connections and has cached each key. Raises BadLoad."""
-        if scenario.workload.name == "keys":
-            come_through(len(self.site.keys.many), partial(self._run, scenario, order="sequence"))
+        lines = _LINES.get(scenario.workload.name)
+        if lines is not None:
+            count = len(getattr(self.site.keys, lines))
+            come_through(count, partial(self._run, scenario, order="sequence"))
         self.load(scenario, _WARM_UP_S)
+
+    def round(self, scenario: Scenario, seconds: float) -> Figures:
+        """The cost of one round. Raises BadLoad."""
+        away = self.running.away if scenario.workload.name == "away" else None
+        with nullcontext(self.running) if away is None else away() as running:
+            return measure_load(running, partial(self.load, scenario, seconds))
 
     def _run(self, scenario: Scenario, seconds: float, order: str) -> wrk.Load:
         keys, workload = self.site.keys, scenario.workload
         url = f"http://127.0.0.1:{self.running.port}{workload.path}"
-        if workload.name == "keys":
-            file = self._file("many", (key.text for key in keys.many))
+        lines = _LINES.get(workload.name)
+        if lines is not None:
+            file = self._file(lines, (key.text for key in getattr(keys, lines)))
             words = ["wrk_lines.lua", file, order, "key", workload.path]
         else:
             name = {"refused": "tiny", "unknown": "unknown"}.get(workload.name, "good")
             file = self._file(name, [getattr(keys, name).text])
-            words = ["wrk_one.lua", file, "GET", "0"]
-            if workload.name == "post":
-                words[2:] = ["POST", str(probe.POST_BYTES)]
+            method = "POST" if workload.body_bytes else "GET"
+            ending = "close" if workload.name == "connect" else "keep"
+            words = ["wrk_one.lua", file, method, str(workload.body_bytes), ending]
         return check_load(wrk.run(url, scenario.connections, seconds, *words), workload.status)
 
     def _file(self, name: str, lines: Iterable[str]) -> str:
@@ -213,9 +230,7 @@ def _measure_row(
                 if turn == 0:
                     target.warm_up(row)
                 else:
-                    rounds[name].append(
-                        measure_load(target.running, partial(target.load, row, timing.seconds))
-                    )
+                    rounds[name].append(target.round(row, timing.seconds))
             except _FAULTS as error:
                 results.failures[row, name] = _words(error)
     for target in targets:
@@ -223,7 +238,8 @@ def _measure_row(
         if (row, name) in results.failures:
             say(f"{row.title}: {title}: FAILED: {results.failures[row, name]}")
         else:
-            found = results.figures[row, name] = medians(rounds[name])
+            results.rounds[row, name] = rounds[name]
+            found = medians(rounds[name])
             say(f"{row.title}: {title}: {found.cpu_us:.1f} us CPU, {found.rate:.0f} a second")
 
 
@@ -237,7 +253,9 @@ def _words(error: Exception) -> str:
 def _is_wanted(row: Scenario, peer: Peer, only: Sequence[tuple[str, str]]) -> bool:
     if not is_chosen(only, row.workload.name, peer.name):
         return False
-    if peer.is_floor and row.workload.name not in ("small", "post", "big"):
+    if peer.is_floor and not row.workload.is_forwarded:
+        return False
+    if row.workload.name == "away" and not peer.goes_on:
         return False
     return row.layer in peer.layers or (peer.is_floor and row.layer == "all")
 
@@ -248,6 +266,4 @@ def _store_usage(running: Running) -> tuple[float, int]:
         return 0.0, 0
     with running.store.client() as client:
         pid = int(client.info("server")["process_id"])
-        calls = client.info("commandstats")
-    called = [calls.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha")]
-    return usage(pid).cpu_s, sum(map(int, called))
+    return usage(pid).cpu_s, script_calls(running.store)

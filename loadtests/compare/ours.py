@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,10 +44,14 @@ _ACCESS: Final[dict[Layer, str]] = {
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """A running gateway. pid: of the started process; workers may be its children."""
+    """A running gateway. pid: of the started process; workers may be its children.
+
+    until: wait for a condition; raises NotStarted if the gateway ends, or after a time
+    """
 
     port: int
     pid: int
+    until: Callable[[Callable[[], bool]], None]
 
 
 def write_policies(folder: Path, upstream: int, layer: Layer, paths: list[str]) -> Path:
@@ -89,7 +94,7 @@ def serve(
     )
     stack.callback(program.stop)
     program.until(lambda: _is_ready(admin))
-    return Served(port, program.pid)
+    return Served(port, program.pid, program.until)
 
 
 def _is_ready(admin: int) -> bool:

@@ -7,8 +7,9 @@ only the access log to disk, if the layer has one. `remark` describes its featur
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -24,11 +25,12 @@ from tests.kit.redis_server import RedisServer
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """A started peer. store: its own Redis."""
+    """A started peer. store: its own Redis; away: within it that one is dead."""
 
     port: int
     pid: int
     store: RedisServer | None = None
+    away: Callable[[], AbstractContextManager[Running]] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +62,8 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """name: for --only; needs: its tools; layers: those that it has; rules, headers: of "all".
+    """name: for --only; needs: its tools; layers: those that it has; rules, headers: of "all";
+    goes_on: it still limits while its Redis is away.
 
     A peer without the layer "key" is a floor: it checks nothing.
     """
@@ -73,6 +76,7 @@ class Peer:
     remark: str
     rules: frozenset[str] = frozenset(probe.RULES)
     headers: tuple[str, ...] = ("Limit", "Remaining", "Reset", "Reset-After")
+    goes_on: bool = False
 
     @property
     def is_floor(self) -> bool:
@@ -111,7 +115,31 @@ def _start_ours(site: Site, stack: ExitStack) -> Running:
             probe.ask(served.port, "/v1/auth/verify", key.text)
         store.kill()
         return Running(served.port, served.pid)
-    return Running(served.port, served.pid, store)
+    return Running(served.port, served.pid, store, partial(_away, site, served, store))
+
+
+@contextmanager
+def _away(site: Site, served: ours.Served, store: RedisServer) -> Iterator[Running]:
+    """Kill the store of a gateway; afterwards start it with the same keys, and wait until used."""
+    store.kill()
+    yield Running(served.port, served.pid)
+    store.start()
+    key_files.write_gateway_keys(store.url, site.keys.kept(), is_full=True)
+    served.until(lambda: _decides(store, served.port, site.keys.good.text))
+
+
+def _decides(store: RedisServer, port: int, key: str) -> bool:
+    """Does the store decide on a request with this key?"""
+    before = script_calls(store)
+    return probe.ask(port, "/small", key).status == 200 and script_calls(store) > before
+
+
+def script_calls(store: RedisServer) -> int:
+    """The number of scripts that it has run."""
+    with store.client() as client:
+        calls = client.info("commandstats")
+    called = [calls.get(f"cmdstat_{name}", {"calls": 0})["calls"] for name in ("eval", "evalsha")]
+    return sum(map(int, called))
 
 
 def _start_nginx_lua(site: Site, stack: ExitStack) -> Running:
@@ -196,6 +224,7 @@ PEERS: Final = {
             "`gateway serve` with the metrics that it always has. A limit in process is what it "
             "counts while its store is unavailable. Even without a key or a limit every answer has "
             "the four headers.",
+            goes_on=True,
         ),
         Peer(
             "nginx-lua",

@@ -15,7 +15,6 @@ from loadtests.compare.scenarios import Layer, Workload
 
 SMALL: Final = b"hello\n"
 BIG_BYTES: Final = 65_536
-POST_BYTES: Final = 4_096
 
 #: The keys that one rule each refuses, and the answer.
 RULES: Final = {"foreign": 401, "expired": 401, "elsewhere": 403, "unscoped": 403}
@@ -86,9 +85,10 @@ def check_workload(port: int, workload: Workload, layer: Layer, keys: KeySet) ->
         _expect(port, "no key", "", 401)
     if workload.name == "refused":
         _exhausted(port, keys)
-    elif workload.name == "post":
-        answer = ask(port, workload.path, keys.good.text, method="POST", body=b"x" * POST_BYTES)
-        if answer.headers.get("x-body-bytes") != str(POST_BYTES):
+    elif workload.body_bytes:
+        body = b"x" * workload.body_bytes
+        answer = ask(port, workload.path, keys.good.text, method="POST", body=body)
+        if answer.headers.get("x-body-bytes") != str(len(body)):
             raise Wrong(f"the upstream did not get the body: {answer.status} {answer.headers}")
     else:
         answer = _expect(port, "the good key", keys.good.text, 200, workload.path)

@@ -4,80 +4,39 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from loadtests.compare.growth import Growth
-from loadtests.compare.measure import Results
+from loadtests.compare.measure import Results, medians
+from loadtests.compare.objectives import OURS
 from loadtests.compare.peers import PEERS
-from loadtests.compare.scenarios import LAYERS, MAIN, WORKLOADS, Scenario
+from loadtests.compare.scenarios import LAYERS, Scenario
+from loadtests.compare.spread import Spread, Verdict, ratios
 
 #: The marks around a report in a file; the rest of the file is unchanged.
 BEGIN: Final = "<!-- report: begin -->"
 END: Final = "<!-- report: end -->"
 
-_OURS: Final = "ours"
-_FIGURE = re.compile(r"-?[\d.,]+( \S{1,2})?").fullmatch
+_FIGURE = re.compile(r"-?[\d.,]+( \(-?[\d.,]+ to -?[\d.,]+\))?( \S{1,2})?").fullmatch
 _COLUMNS: Final = (
     *("", "CPU µs", "of it Redis", "ours to it", "requests/s", "p50 ms", "p99 ms", "memory MB"),
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """A value and its objective. found: None if it was not measured."""
-
-    title: str
-    found: float | None
-    at_most: float
-    unit: str = ""
-    note: str = ""
-
-    @property
-    def word(self) -> str:
-        if self.found is None:
-            return "not measured"
-        return "pass" if self.found <= self.at_most else "FAIL"
-
-
-def verdicts(results: Results, growth: Sequence[Growth]) -> list[Verdict]:
-    """The objectives of the gateway, as far as they were measured."""
-    refused = Scenario(WORKLOADS["refused"])
-    found = [
-        _ratio("CPU a request, of nginx + Lua + Redis", results, MAIN, "nginx-lua", 0.70),
-        _ratio("CPU a request, of Envoy", results, MAIN, "envoy", 0.70),
-    ]
-    main, refusal = (results.figures.get((row, _OURS)) for row in (MAIN, refused))
-    found += [
-        Verdict("Redis, of one decision", main.store_us if main else None, 6.0, "µs"),
-        Verdict(
-            "CPU of a refusal with 429, of an admission's",
-            refusal.cpu_us / main.cpu_us if main and refusal else None,
-            0.50,
-        ),
-        Verdict(
-            "calls of the store, of a refusal with 429",
-            refusal.store_calls if refusal else None,
-            0.01,
-        ),
-    ]
-    if not results.figures:
-        found = []
-    return found + [Verdict(g.title, g.found, g.at_most, g.unit, g.note) for g in growth]
-
-
 def write(
-    results: Results, growth: Sequence[Growth], machine: Mapping[str, str], remarks: Sequence[str]
+    results: Results, told: Sequence[Verdict], machine: Mapping[str, str], remarks: Sequence[str]
 ) -> str:
-    """The whole report. remarks: what was left out and how it was measured, a line each."""
+    """The whole report.
+
+    told:    the objectives, met and missed
+    remarks: what was left out and how it was measured, a line each
+    """
     parts = ["## The machine", _table(("", ""), list(machine.items()))]
     if remarks:
         parts.append("\n".join(f"- {remark}" for remark in remarks))
-    told = verdicts(results, growth)
     if told:
-        parts += ["## What it has to reach", _verdict_table(told)]
-    if results.figures or results.failures:
+        parts += ["## What it has to reach", _REACHED, _verdict_table(told)]
+    if results.rounds or results.failures:
         parts += ["## Figures", _EXPLAINED, *_tables(results), "### What the layers are", _layers()]
     return "\n\n".join(parts) + "\n"
 
@@ -92,37 +51,39 @@ def put(path: Path, report: str) -> None:
     path.write_text(text, encoding="utf-8")
 
 
+_REACHED: Final = (
+    "Medians of the rounds, with the least and the most: “pass” and “FAIL” only where all rounds "
+    "agree, and “undecided” where the objective lies between them. Without a unit it is CPU time "
+    "a request, divided round by round by that of the other."
+)
 _EXPLAINED: Final = (
     "CPU microseconds a request, of all processes of the gateway and of its Redis together; in "
     "the next column Redis alone. “Ours to it” is what the gateway takes, divided by that. "
-    "Medians of the rounds. Requests a second and latencies are those of a machine that runs wrk "
-    "and the upstream as well. Memory is that of the gateway's processes, without Redis."
+    "Medians of the rounds; in parentheses the least and the most. Requests a second and "
+    "latencies are those of a machine that runs wrk and the upstream as well. Memory is that of "
+    "the gateway's processes, without Redis."
 )
-
-
-def _ratio(title: str, results: Results, row: Scenario, peer: str, at_most: float) -> Verdict:
-    ours, theirs = (results.figures.get((row, name)) for name in (_OURS, peer))
-    ratio = ours.cpu_us / theirs.cpu_us if ours and theirs else None
-    return Verdict(title, ratio, at_most)
 
 
 def _tables(results: Results) -> list[str]:
     """A table for each scenario, in the order of the run."""
-    rows = list(dict.fromkeys(row for row, _ in [*results.figures, *results.failures]))
+    rows = list(dict.fromkeys(row for row, _ in [*results.rounds, *results.failures]))
     return [text for row in rows for text in (f"### {row.title}", _figures(results, row))]
 
 
 def _figures(results: Results, row: Scenario) -> str:
-    ours = results.figures.get((row, _OURS))
+    ours = results.values(row, OURS, "cpu_us")
     lines: list[tuple[str, ...]] = []
     for name, peer in PEERS.items():
         if (row, name) in results.failures:
-            lines.append((peer.title, "failed", *("",) * 6))
-        elif found := results.figures.get((row, name)):
-            ratio = f"{ours.cpu_us / found.cpu_us:.2f}" if ours else ""
+            lines.append((peer.title, "failed", *("",) * (len(_COLUMNS) - 2)))
+        elif rounds := results.rounds.get((row, name)):
+            costs_us = [each.cpu_us for each in rounds]
+            ratio = ratios(ours, costs_us).text() if ours else ""
+            found = medians(rounds)
             lines.append(
                 (
-                    *(peer.title, f"{found.cpu_us:.1f}", f"{found.store_us:.1f}", ratio),
+                    *(peer.title, Spread.of(costs_us).text(1), f"{found.store_us:.1f}", ratio),
                     *(f"{found.rate:,.0f}", f"{found.p50_ms:.2f}", f"{found.p99_ms:.2f}"),
                     f"{found.rss_mb:.0f}",
                 )
@@ -141,7 +102,7 @@ def _verdict_table(told: Sequence[Verdict]) -> str:
         [
             (
                 each.title,
-                "-" if each.found is None else f"{each.found:.2f} {each.unit}".strip(),
+                "-" if each.found is None else f"{each.found.text()} {each.unit}".strip(),
                 f"{each.at_most:g} {each.unit}".strip(),
                 each.word,
                 each.note,

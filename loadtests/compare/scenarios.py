@@ -20,28 +20,42 @@ LAYERS: Final[dict[Layer, str]] = {
     "log": "+ access log",
 }
 
-WorkloadName = Literal["small", "post", "big", "refused", "unknown", "keys"]
+# fmt: off
+WorkloadName = Literal[
+    "small", "connect", "post", "upload", "big", "refused", "unknown", "guesses", "keys", "away",
+]
+# fmt: on
 
 
 @dataclass(frozen=True, slots=True)
 class Workload:
-    """What wrk sends. `status`: of each answer; `path`: of the upstream."""
+    """What wrk sends. `status`: of each answer; `path`: of the upstream.
+
+    body_bytes:   of a POST; 0 for a GET
+    is_forwarded: an admitted request with one key, which a peer without rules can pass on, too
+    """
 
     name: WorkloadName
     title: str
     path: str
     status: int = 200
+    body_bytes: int = 0
+    is_forwarded: bool = False
 
 
 WORKLOADS: Final = {
     workload.name: workload
     for workload in (
-        Workload("small", "small GET", "/small"),
-        Workload("post", "4 KiB POST", "/post"),
-        Workload("big", "64 KiB answer", "/big"),
+        Workload("small", "small GET", "/small", is_forwarded=True),
+        Workload("connect", "a connection per request", "/small", is_forwarded=True),
+        Workload("post", "4 KiB POST", "/post", body_bytes=4_096, is_forwarded=True),
+        Workload("upload", "1 MiB POST", "/post", body_bytes=1_048_576, is_forwarded=True),
+        Workload("big", "64 KiB answer", "/big", is_forwarded=True),
         Workload("refused", "all refused with 429", "/small", 429),
-        Workload("unknown", "all refused with 401", "/small", 401),
+        Workload("unknown", "all refused with 401, one key", "/small", 401),
+        Workload("guesses", "all refused with 401, 10,000 keys at random", "/small", 401),
         Workload("keys", "10,000 keys at random", "/small"),
+        Workload("away", "Redis away", "/small"),
     )
 }
 

@@ -9,11 +9,18 @@ from pathlib import Path
 import pytest
 
 from loadtests.compare import __main__ as tool
-from loadtests.compare.growth import Growth
 from loadtests.compare.measure import Results, Timing
-from loadtests.compare.scenarios import MAIN
+from loadtests.compare.scenarios import MAIN, full
+from loadtests.compare.spread import Spread, Verdict
 from loadtests.compare.tools import Tool
 from tests.loadtests.test_report import figures
+
+
+def at_rest(megabytes: float) -> Verdict:
+    return Verdict("a worker at rest", Spread.of([megabytes]), 60, "MB", rounds=1)
+
+
+ROWS = f"{len(full())} rows"
 
 
 @contextmanager
@@ -28,11 +35,11 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
     def measure(rows: list[object], *_: object, **__: object) -> Results:
         seen.append(f"{len(rows)} rows")
-        return Results({(MAIN, "ours"): figures(35), (MAIN, "nginx-lua"): figures(60)})
+        return Results({(MAIN, "ours"): [figures(30)], (MAIN, "nginx-lua"): [figures(60)]})
 
-    def grown(timing: Timing, **_: object) -> list[Growth]:
+    def grown(timing: Timing, **_: object) -> list[Verdict]:
         seen.append(f"growth {timing.seconds:g} s")
-        return [Growth("a worker at rest", 50, 60, "MB")]
+        return [at_rest(50)]
 
     monkeypatch.setattr(tool.signal, "signal", lambda *_: None)
     monkeypatch.setattr(tool.tools, "missing", lambda names: [])
@@ -48,8 +55,8 @@ def done(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     [
         (["--quick"], ["1 rows"]),
         (["--growth", "--seconds", "1"], ["growth 1 s"]),
-        (["--only", "small/ours"], ["14 rows"]),
-        ([], ["14 rows", "growth 3 s"]),
+        (["--only", "small/ours"], [ROWS]),
+        ([], [ROWS, "growth 3 s"]),
     ],
 )
 def test_options_select_the_measurements(
@@ -73,7 +80,7 @@ def test_a_failure_shows_in_the_exit_status(
     """The status is 1 if a peer failed, or a value misses its objective."""
     monkeypatch.setattr(tool, "measure", lambda *_, **__: Results({}, {(MAIN, "envoy"): "why"}))
     assert tool.main(["--quick"]) == 1
-    monkeypatch.setattr(tool, "measure_growth", lambda *_, **__: [Growth("RSS", 61, 60, "MB")])
+    monkeypatch.setattr(tool, "measure_growth", lambda *_, **__: [at_rest(61)])
     assert tool.main(["--growth"]) == 1
 
 

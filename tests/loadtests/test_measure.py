@@ -53,8 +53,8 @@ def test_a_peer_does_what_its_layer_says(
         PEERS[peer].check(running, site)
         # A floor checks nothing, so only admissions can be tried.
         layer = "proxy" if PEERS[peer].is_floor else layer
-        names = ["small", "post", "big", *(["refused"] if layer in ("all", "redis") else [])]
-        for name in names:
+        names = [name for name, workload in WORKLOADS.items() if workload.is_forwarded]
+        for name in [*names, *(["refused"] if layer in ("all", "redis") else [])]:
             probe.check_workload(running.port, WORKLOADS[name], layer, keys)
 
 
@@ -128,7 +128,7 @@ def requests(count: int) -> Callable[..., Load]:
 
     def run(url: str, connections: int, seconds: float, script: str, *words: str) -> Load:
         key = Path(words[0]).read_text().split()[0]
-        method, body = ("POST", b"x" * probe.POST_BYTES) if "POST" in words else ("GET", None)
+        method, body = ("POST", b"x" * int(words[2])) if "POST" in words else ("GET", None)
         port, _, path = url.removeprefix("http://127.0.0.1:").partition("/")
         answers = [
             probe.ask(int(port), f"/{path}", key, method=method, body=body) for _ in range(count)
@@ -141,11 +141,11 @@ def requests(count: int) -> Callable[..., Load]:
 def test_the_gateway_is_measured(
     port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each scenario has a value; an admission calls the store."""
+    """Each scenario has a value each round; an admission calls the store, unless it is away."""
     monkeypatch.setattr(wrk, "run", requests(20))
-    rows = [Scenario(WORKLOADS[name]) for name in ("small", "post", "refused", "unknown", "keys")]
+    rows = [Scenario(workload) for workload in WORKLOADS.values()]
     printed: list[str] = []
-    keys = KeySet(many=make_many(TINY_PEAK))
+    keys = KeySet(many=make_many(TINY_PEAK), guesses=make_many(3))
     results = measure(
         *(rows, [PEERS["ours"]], Timing(2, 1)),
         upstream=port,
@@ -154,11 +154,13 @@ def test_the_gateway_is_measured(
         say=printed.append,
     )
     assert not results.failures
-    assert [row for row, _ in results.figures] == rows
-    main = results.figures[MAIN, "ours"]
-    assert main.cpu_us > main.store_us > 0
-    # One per request; the gateway has a few other calls, too.
-    assert 1 <= main.store_calls < 2
+    assert [row for row, _ in results.rounds] == rows
+    for main in results.rounds[MAIN, "ours"]:
+        assert main.cpu_us > main.store_us > 0
+        # One per request; the gateway has a few other calls, too.
+        assert 1 <= main.store_calls < 2
+    away = results.rounds[Scenario(WORKLOADS["away"]), "ours"]
+    assert [(each.store_us, each.store_calls) for each in away] == [(0, 0), (0, 0)]
     assert len(printed) == len(rows)
 
 
@@ -189,7 +191,7 @@ def test_a_failed_peer_is_reported_with_the_reason(
     )
     assert results.failures[MAIN, "envoy"] == "it ended at once: a reason"
     assert "instead of 403" in results.failures[MAIN, "haproxy"]
-    assert list(results.figures) == [(MAIN, "nginx")]
+    assert list(results.rounds) == [(MAIN, "nginx")]
 
 
 def test_a_floor_has_no_refusals(
@@ -198,7 +200,7 @@ def test_a_floor_has_no_refusals(
     """A peer that checks nothing has no value for refusals, which is not a failure."""
     monkeypatch.setattr(wrk, "run", requests(5))
     floor = Peer("nginx", "floor", (), ("proxy",), lambda *_: Running(port, os.getpid()), "")
-    rows = [Scenario(WORKLOADS[name]) for name in ("refused", "unknown", "big")]
+    rows = [Scenario(WORKLOADS[name]) for name in ("refused", "unknown", "away", "big")]
     results = measure(
         *(rows, [floor], Timing(1, 1)),
         upstream=port,
@@ -207,4 +209,4 @@ def test_a_floor_has_no_refusals(
         say=lambda _: None,
     )
     assert not results.failures
-    assert [row.workload.name for row, _ in results.figures] == ["big"]
+    assert [row.workload.name for row, _ in results.rounds] == ["big"]
