@@ -35,7 +35,7 @@ again.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Final
 
 from gateway.domain.limits import (
@@ -60,21 +60,27 @@ MOST: Final = MAX_AMOUNT
 LEASE_RETRY_US: Final = SECOND_US
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Window:
-    """The state of a rate.
+    """The state of a rate. It is not changed; that it could be makes a new one cheaper.
 
     slot:       the number of the newest slot: 1_767_292_772
     counts:     admitted in that slot, in the one before it, and so on; at most 61
     full_at_us: when the bucket is full again; 0: it is full, or the limit had no burst
     unit_us:    the T that full_at_us was computed with; 0: not known (written by an older version,
                 or without a burst)
+    total:      the sum of the counts; -1: it is computed
     """
 
     slot: int
     counts: tuple[int, ...]
     full_at_us: int = 0
     unit_us: int = 0
+    total: int = field(default=-1, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.total < 0:
+            self.total = sum(self.counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,69 +121,51 @@ def decide(
 
     Returns the decision and, for each limit, the state to store; None: unchanged.
     """
-    advanced = [
-        advance(state, limit, now_us) for state, limit in zip(states, check.limits, strict=True)
-    ]
-    costs, differ = check.each_cost, check.costs is not None
+    limits, costs, differ = check.limits, check.each_cost, check.costs is not None
     tag = check.lease and (check.connection or check.lease)
-    waits = [
+    views: list[State] = []
+    waits: list[int | None] = []
+    kept: list[State | None] = []
+    refusals: dict[int, int | None] = {}
+    refusing = 0
+    for index, (state, limit, cost) in enumerate(zip(states, limits, costs, strict=True)):
+        view, moved = advance(state, limit, now_us)
         # A limit in which the request counts nothing does not refuse it.
-        0 if differ and not cost else wait_us(state, limit, cost, now_us, tag)
-        for (state, _), limit, cost in zip(advanced, check.limits, costs, strict=True)
-    ]
-    refusing = sum(1 << index for index, wait in enumerate(waits) if wait != 0)
-    refusals = {
-        index: wait
-        for index, (wait, limit) in enumerate(zip(waits, check.limits, strict=True))
-        if wait != 0 and not limit.shadow
-    }
-    kept: tuple[State | None, ...] = tuple(state if moved else None for state, moved in advanced)
-    views = [state for state, _ in advanced]
+        wait = 0 if differ and not cost else wait_us(view, limit, cost, now_us, tag)
+        if wait != 0:
+            refusing |= 1 << index
+            if not limit.shadow:
+                refusals[index] = wait
+        views.append(view)
+        waits.append(wait)
+        kept.append(view if moved else None)
     if not refusals and check.cost > 0 and not check.dry:
-        views = [
-            count(state, limit, cost, now_us, check.lease and check.member(limit))
-            if cost
-            else state
-            for state, limit, cost in zip(views, check.limits, costs, strict=True)
-        ]
-        kept = tuple(
-            view if cost else state for view, state, cost in zip(views, kept, costs, strict=True)
-        )
+        for index, (limit, cost) in enumerate(zip(limits, costs, strict=True)):
+            if cost:
+                member = check.lease and check.member(limit)
+                views[index] = kept[index] = count(views[index], limit, cost, now_us, member)
     standings = tuple(
-        Standing(
-            0 if wait != 0 else remaining(state, limit, now_us), reset_us(state, limit, now_us)
-        )
-        for wait, state, limit in zip(waits, views, check.limits, strict=True)
+        [
+            Standing(
+                0 if wait != 0 else remaining(view, limit, now_us), reset_us(view, limit, now_us)
+            )
+            for wait, view, limit in zip(waits, views, limits, strict=True)
+        ]
     )
-    index = governing(check.limits, standings, refusals)
+    index = governing(limits, standings, refusals) if len(limits) > 1 else 0
     decision = Decision(not refusals, index, refusals.get(index), now_us, standings, refusing)
-    return decision, kept
+    return decision, tuple(kept)
 
 
 def advance(state: State | None, limit: Limit, now_us: int) -> tuple[State, bool]:
     """A state as of this time, and whether it must be stored even if nothing is counted."""
+    if type(state) is Window and limit.rules.slotted:
+        return _advance_window(state, limit, now_us)
     if limit.rules.calendar:
         return _advance_period(state, limit, now_us)
     if limit.is_leased:
         return _advance_leases(state, now_us, now_us + limit.window_us)
-    if not isinstance(state, Window):
-        return Window(now_us // limit.slot_us, (0,)), False
-    slot = now_us // limit.slot_us
-    passed = slot - state.slot
-    if passed >= 0:
-        counts = ((0,) * min(passed, LOOK_BACK) + state.counts)[:LOOK_BACK]
-    else:
-        counts = (sum(state.counts[: 1 - passed]), *state.counts[1 - passed :])
-    if limit.burst is None:
-        return Window(slot, counts, state.full_at_us, state.unit_us), passed < 0
-    full_at_us, latest_us = state.full_at_us, now_us + limit.peak * limit.unit_us
-    if state.unit_us not in {0, limit.unit_us}:
-        # Another T: the units that are missing stay.
-        full_at_us = now_us - (-ahead_us(state, now_us) * limit.unit_us // state.unit_us)
-    # The clock stepped back, or a change of policy made the bucket smaller.
-    overfull = full_at_us > latest_us
-    bucket = min(full_at_us, latest_us), limit.unit_us
-    return Window(slot, counts, *bucket), passed < 0 or overfull
+    return Window(now_us // limit.slot_us, (0,)), False
 
 
 def wait_us(state: State, limit: Limit, cost: int, now_us: int, tag: int = 0) -> int | None:
@@ -196,11 +184,11 @@ def wait_us(state: State, limit: Limit, cost: int, now_us: int, tag: int = 0) ->
     if cost > limit.peak:
         return None
     wait = 0
-    excess = sum(state.counts) + cost - limit.peak
+    excess = state.total + cost - limit.peak
     if excess > 0:
         wait = _leaves_us(state.slot - _age_of_excess(state.counts, excess), limit) - now_us
     if limit.burst is not None:
-        wait = max(wait, ahead_us(state, now_us) - (limit.peak - cost) * limit.unit_us)
+        wait = max(wait, state.full_at_us - now_us - (limit.peak - cost) * limit.unit_us)
     return wait
 
 
@@ -210,12 +198,13 @@ def count(state: State, limit: Limit, cost: int, now_us: int, member: Member = 0
         return Period(state.index, state.count + cost)
     if isinstance(state, Leases):
         return renew(state, (member,), now_us) if member else state
-    added = min(cost, MOST - sum(state.counts))
-    counts = (state.counts[0] + added, *state.counts[1:])
+    added = min(cost, MOST - state.total)
+    counts, total = (state.counts[0] + added, *state.counts[1:]), state.total + added
     if limit.burst is None:
-        return Window(state.slot, counts)
-    ahead = min(ahead_us(state, now_us) + cost * limit.unit_us, limit.peak * limit.unit_us)
-    return Window(state.slot, counts, now_us + ahead, limit.unit_us)
+        return Window(state.slot, counts, 0, 0, total)
+    unit_us, full_at_us = limit.unit_us, max(now_us, state.full_at_us) + cost * limit.unit_us
+    full_at_us = min(full_at_us, now_us + limit.peak * unit_us)
+    return Window(state.slot, counts, full_at_us, unit_us, total)
 
 
 def remaining(state: State, limit: Limit, now_us: int) -> int:
@@ -224,10 +213,11 @@ def remaining(state: State, limit: Limit, now_us: int) -> int:
         return max(0, limit.amount - state.count)
     if isinstance(state, Leases):
         return max(0, limit.amount - state.held(limit))
-    left = limit.peak - sum(state.counts)
+    taken = state.total
     if limit.burst is not None:
-        left = min(left, limit.peak - -(-ahead_us(state, now_us) // limit.unit_us))
-    return max(0, left - (limit.peak - limit.amount))
+        missing = -((now_us - state.full_at_us) // limit.unit_us)
+        taken = missing if missing > taken else taken
+    return max(0, limit.amount - taken)
 
 
 def reset_us(state: State, limit: Limit, now_us: int) -> int:
@@ -240,14 +230,34 @@ def reset_us(state: State, limit: Limit, now_us: int) -> int:
         return end_us - now_us
     if isinstance(state, Leases):
         return max(state.until_us.values(), default=now_us) - now_us
-    age = next((age for age, counted in enumerate(state.counts) if counted), None)
-    reset = 0 if age is None else _leaves_us(state.slot - age, limit) - now_us
-    return max(reset, ahead_us(state, now_us)) if limit.burst is not None else reset
+    reset = 0
+    if state.total:
+        age = 0
+        while not state.counts[age]:
+            age += 1
+        reset = _leaves_us(state.slot - age, limit) - now_us
+    if limit.burst is not None and state.full_at_us - now_us > reset:
+        return state.full_at_us - now_us
+    return reset
 
 
-def expires_us(state: State, limit: Limit, now_us: int) -> int:
-    """When a state no longer affects any decision and may be deleted: one slot after its reset."""
-    return now_us + max(1_000_000, reset_us(state, limit, now_us) + limit.slot_us)
+def expires_us(reset: int, limit: Limit, now_us: int) -> int:
+    """When a state no longer affects any decision and may be deleted: one slot after its reset.
+
+    reset: the time until then, as `reset_us` returns it
+    """
+    return now_us + max(1_000_000, reset + limit.slot_us)
+
+
+def counted_in(limit: Limit, now_us: int) -> tuple[int, int]:
+    """The first slot or period that still counts in a rate or quota, and the current one."""
+    if limit.rules.slotted:
+        slot = now_us // limit.slot_us
+        return slot - SLOTS, slot
+    if limit.calendar is None:
+        index = now_us // limit.window_us
+        return index, index
+    return now_us + 1, limit.calendar.bounds(now_us).end
 
 
 def renew(state: State | None, members: Iterable[Member], now_us: int) -> Leases:
@@ -267,11 +277,32 @@ def ahead_us(state: Window, now_us: int) -> int:
     return max(0, state.full_at_us - now_us)
 
 
-def _advance_period(state: State | None, limit: Limit, now_us: int) -> tuple[State, bool]:
-    if limit.calendar is None:
-        index = first = now_us // limit.window_us
+def _advance_window(state: Window, limit: Limit, now_us: int) -> tuple[Window, bool]:
+    slot, burst = now_us // limit.slot_us, limit.burst
+    latest_us = 0 if burst is None else now_us + burst * limit.unit_us
+    if slot == state.slot and (
+        burst is None or (state.unit_us == limit.unit_us and state.full_at_us <= latest_us)
+    ):
+        return state, False
+    passed = slot - state.slot
+    if passed >= 0:
+        counts = ((0,) * min(passed, LOOK_BACK) + state.counts)[:LOOK_BACK]
     else:
-        index, first = limit.calendar.bounds(now_us).end, now_us + 1
+        counts = (sum(state.counts[: 1 - passed]), *state.counts[1 - passed :])
+    if burst is None:
+        return Window(slot, counts, state.full_at_us, state.unit_us), passed < 0
+    full_at_us = state.full_at_us
+    if state.unit_us not in {0, limit.unit_us}:
+        # Another T: the units that are missing stay.
+        full_at_us = now_us - (-ahead_us(state, now_us) * limit.unit_us // state.unit_us)
+    # The clock stepped back, or a change of policy made the bucket smaller.
+    overfull = full_at_us > latest_us
+    bucket = min(full_at_us, latest_us), limit.unit_us
+    return Window(slot, counts, *bucket), passed < 0 or overfull
+
+
+def _advance_period(state: State | None, limit: Limit, now_us: int) -> tuple[State, bool]:
+    first, index = counted_in(limit, now_us)
     if not isinstance(state, Period) or state.index < first:
         return Period(index, 0), False
     return Period(index, state.count), state.index != index

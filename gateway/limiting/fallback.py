@@ -303,7 +303,7 @@ class FallbackLimiter:
         self._in_flight -= 1
         if decision is None:
             self._step(Event.UNANSWERED)
-            self._owed.put_back(debt, self._clock_us())
+            self._owed.put_back(debt)
             return
         debt.written = True
         self._note_answered()

@@ -53,11 +53,14 @@ class MemoryLimiter:
     def decide_now(self, check: Check) -> Decision:
         """Decide a check, without a callback."""
         now_us = self.clock_us()
-        states = [self._state(name) for name in check.counters]
+        kept = self._kept
+        states = [None if (held := kept.get(name)) is None else held[0] for name in check.counters]
         decision, changed = decide(states, check, now_us)
-        for name, limit, state in zip(check.counters, check.limits, changed, strict=True):
+        for name, limit, state, standing in zip(
+            check.counters, check.limits, changed, decision.standings, strict=True
+        ):
             if state is not None:
-                self._kept[name] = state, expires_us(state, limit, now_us)
+                kept[name] = state, expires_us(standing.reset_us, limit, now_us)
         self._sweep(now_us)
         return decision
 

@@ -32,11 +32,12 @@ class LocalCounters:
 
     def decide(self, check: Check) -> Decision:
         """Decide a check, and count it in this worker."""
-        rank, workers = self._position()
-        shares = [
-            share(limit, name, rank, workers)
-            for limit, name in zip(check.limits, check.counters, strict=True)
-        ]
+        position = self._position()
+        if position[1] == 1:
+            decision = self._local.decide_now(check)
+            decision.local = True
+            return decision
+        shares = _shares(check, position)
         missing = [
             index
             for index, own in enumerate(shares)
@@ -89,6 +90,15 @@ def share(limit: Limit, name: str, rank: int, workers: int) -> Limit | None:
     if workers == 1:
         return limit
     return _share(limit, (rank + crc32(name.encode())) % workers, workers)
+
+
+def _shares(check: Check, position: tuple[int, int]) -> tuple[Limit | None, ...]:
+    """The shares of a check's limits, in order; cached in it until a worker comes or goes."""
+    base = check.plain or check
+    if base.shares is None or base.shares[0] != position:
+        limits = zip(check.limits, check.counters, strict=True)
+        base.shares = position, tuple(share(limit, name, *position) for limit, name in limits)
+    return base.shares[1]
 
 
 def part(whole: int, rank: int, workers: int) -> int:

@@ -63,13 +63,13 @@ def test_put_back(limit: Limit) -> None:
     (debt,) = owed.take(1)
     assert not owed.owes(("a",))
     owed.add("a", limit, 2, START_US + 30 * SECOND_US)
-    owed.put_back(debt, START_US + 31 * SECOND_US)
+    owed.put_back(debt)
     b, a = taken(owed)
     assert (b.name, a.name) == ("b", "a")
     assert a.due(START_US + 31 * SECOND_US) == 7
     if limit.kind == "rate":
         assert a.due(START_US + 65 * SECOND_US) == 2
-    owed.put_back(a, START_US + 31 * SECOND_US)
+    owed.put_back(a)
     assert [debt.due(START_US + 31 * SECOND_US) for debt in taken(owed)] == [7]
 
 
@@ -95,7 +95,7 @@ def test_nothing_is_lost_or_doubled(steps: list[tuple[str, int, bool]]) -> None:
             owed.add(name, DAILY, cost, now_us)
             admitted[name] += cost
             for debt in debts:
-                owed.put_back(debt, now_us)
+                owed.put_back(debt)
     assert {debt.name: debt.due(now_us) for debt in taken(owed)} == {
         name: cost for name, cost in admitted.items() if cost
     }
