@@ -102,7 +102,7 @@ def open_grant(policy: Policy, route: Route) -> Grant:
 
 def failed_grant(policy: Policy) -> Grant:
     """The grant of unidentified clients: the limit on their address's failed attempts."""
-    return Grant(refusal=None, plan="", limits=(policy.failed_auth,), cost=1)
+    return Grant(refusal=None, plan="", limits=(policy.failed_auth,), cost=1, ahead=True)
 
 
 def _identity_lines(record: KeyRecord, plan: str) -> bytes:

@@ -49,6 +49,7 @@ class Grant:
     verifies:  its requests are webhooks, whose signatures are verified first
     reads:     its requests are MCP messages: what they count is read in their bodies
     tally:     where the last admitted request was counted
+    ahead:     its checks may be counted ahead: see `Check`
     identity:  the header lines that tell the upstream the key, account, plan and scopes
     """
 
@@ -65,6 +66,7 @@ class Grant:
     ask: Check | None = None
     reads: bool = False
     verifies: bool = False
+    ahead: bool = False
     leases: bool = field(init=False)
     candidates: tuple[int, ...] = field(init=False)
     tally: Tally | None = field(init=False, default=None, repr=False)
@@ -99,7 +101,7 @@ class Grant:
             ip=ip,
             header=header,
         )
-        check = Check(self.limits, names, cost)
+        check = Check(self.limits, names, cost, ahead=self.ahead and cost > 0)
         if self._asked is not None:
             if len(self._asked) >= MOST_ADDRESSES:
                 self._asked.clear()

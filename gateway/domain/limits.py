@@ -253,6 +253,8 @@ class Check:
               nothing, takes no lease and does not refuse. `cost` is then that of the request as a
               whole: 0 only if all are 0. None: `cost` for each limit
     dry:      decide, but count nothing
+    ahead:    the limiter may have several of these counted at once, before they come: one unit of
+              one rate
     wire:     the bytes that the store's adapter sends, without the lease; cached at first use
     dated:    the same where a quota has a calendar, and from when until when they hold
     lease:    the number of this request's lease in each concurrency limit, at any cost: unique, 1
@@ -263,6 +265,7 @@ class Check:
               of a connection may be in several
     plain:    the same check without its lease, if this one has one: it caches `wire` for both
     leased_in: the counters that have its lease, and whether connections share it; cached, too
+    shares:   a worker's rank and the number of workers, and its shares of the limits; cached, too
     """
 
     limits: tuple[Limit, ...]
@@ -277,6 +280,10 @@ class Check:
     connection: int = 0
     holder: int = field(default=0, repr=False)
     leased_in: tuple[tuple[str, bool], ...] | None = field(default=None, repr=False)
+    shares: tuple[tuple[int, int], tuple[Limit | None, ...]] | None = field(
+        default=None, repr=False
+    )
+    ahead: bool = False
 
     def at_cost(self, cost: int) -> Check:
         """The same check at another cost, which is the same for all limits."""

@@ -27,6 +27,7 @@ from gateway.domain.ports import (
 from gateway.domain.usage import bucket_start
 from gateway.limiting.fallback import FallbackLimiter
 from gateway.limiting.memory import MemoryLimiter
+from gateway.limiting.prepaid import PrepaidLimiter
 from gateway.limiting.refusal_cache import RefusalCache
 from gateway.observe.limit_warnings import LimitWarnings
 from gateway.observe.metrics import Metrics
@@ -203,7 +204,7 @@ async def _in_redis(
     stack.push_async_callback(membership.stop)
     limiter = _with_fallback(decider, local, link, membership, policy, metrics)
     stack.callback(limiter.close)
-    refusals = RefusalCache(limiter, time.monotonic_ns)
+    refusals = RefusalCache(PrepaidLimiter(limiter, time.monotonic_ns), time.monotonic_ns)
     directory.on_up.append(refusals.invalidate)
     directory.on_emptied.append(refusals.invalidate)
     directory.on_reset.append(refusals.invalidate)

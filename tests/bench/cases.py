@@ -33,6 +33,7 @@ from tests.bench.mcp_cases import (
 from tests.bench.rig import (
     KEYS,
     TOGETHER,
+    PromptLink,
     Rig,
     deliver,
     limiter_client,
@@ -173,6 +174,33 @@ def get_together(rig: Rig) -> Round:
     return once
 
 
+def _away(rig: Rig) -> Round:
+    """GETs as above while the store is away: the worker decides."""
+    rig.store_link.is_up = False
+    return get_together(rig)
+
+
+def _unknown_together(rig: Rig) -> Round:
+    """Requests with unknown keys of several clients in one turn of the loop."""
+    link = PromptLink(1)  # they share one decision
+    rig.use_limiter(limiter_client(link, rig.metrics))
+    clients = [rig.connect() for _ in range(TOGETHER)]
+    arriving = [(client, request(rig.unknown_key())) for client, _ in clients]
+
+    def once() -> None:
+        for client, sent in arriving:
+            deliver(client, sent)
+        rig.loop.run()
+        while link.sent:
+            link.answer()
+            rig.loop.run()
+
+    once()
+    for _, seen in clients:
+        _expect(seen.last, b"401")
+    return once
+
+
 def _limiter(rig: Rig) -> Round:
     limiter = limiter_client(rig.store_link, rig.metrics)
     limit = Limit("plan", "rate", 600, 60_000_000, 1000)
@@ -239,6 +267,8 @@ CASES: Final = (
     Case("401, unknown key", _unknown_key),
     Case("404", _not_found),
     Case("GET, 16 at once, limiter's client", get_together, TOGETHER),
+    Case("GET, 16 at once, store away", _away, TOGETHER),
+    Case("401, 16 at once, limiter's client", _unknown_together, TOGETHER),
     Case("limiter's client, 16 at once", _limiter, TOGETHER),
     Case("fresh request head", _request_head),
     Case("fresh response head", _response_head),

@@ -14,6 +14,7 @@ from typing import Any, Final
 
 from gateway.limiting.fallback import FallbackLimiter
 from gateway.limiting.memory import MemoryLimiter
+from gateway.limiting.prepaid import PrepaidLimiter
 from gateway.limiting.refusal_cache import RefusalCache
 from gateway.observe.metrics import Metrics
 from gateway.proxy.client_connection import ClientConnection
@@ -78,9 +79,22 @@ class PromptLink(ScriptedLink):
             done(self._reply)
 
 
+class Never:
+    """A loop for what waits for the store to return, which it does not."""
+
+    time = staticmethod(time.monotonic)
+
+    def call_later(self, delay: float, callback: Callable[[], object]) -> Never:
+        return self
+
+    def cancel(self) -> None:
+        pass
+
+
 def remembering(limiter: Any) -> LeaseKeeper:
-    """The limiter with a worker's refusal cache and lease keeper around it."""
-    return LeaseKeeper(RefusalCache(limiter, time.monotonic_ns), (), time.monotonic)
+    """The limiter with what a worker has around it."""
+    prepaid = PrepaidLimiter(limiter, time.monotonic_ns)
+    return LeaseKeeper(RefusalCache(prepaid, time.monotonic_ns), (), time.monotonic)
 
 
 def limiter_client(link: PromptLink, metrics: Metrics) -> LeaseKeeper:
@@ -88,7 +102,7 @@ def limiter_client(link: PromptLink, metrics: Metrics) -> LeaseKeeper:
     primary = RedisLimiter(link, on_batch=metrics.checked)  # type: ignore[arg-type]
     link.sent.clear()  # the script is loaded
     local = MemoryLimiter(lambda: NOW_US)
-    return remembering(FallbackLimiter(primary, local, lambda: "local"))
+    return remembering(FallbackLimiter(primary, local, lambda: "local", loop=Never()))
 
 
 class Rig(ProxyBench):

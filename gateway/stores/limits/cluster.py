@@ -24,12 +24,8 @@ from redis.crc import key_slot
 
 from gateway.domain.limits import Check, Decision, Standing, governing
 from gateway.domain.ports import Review, StoreDown
-from gateway.stores.limits.limiter import (
-    BATCH_CHECKS,
-    UnsendableLog,
-    report_failed_callback,
-    reviewed,
-)
+from gateway.limiting.callbacks import report_failed_callback
+from gateway.stores.limits.limiter import BATCH_CHECKS, UnsendableLog, reviewed
 from gateway.stores.limits.script import UnreadableReply, build_command, is_sendable, read_reply
 from gateway.stores.redis.clock import host_us
 from gateway.stores.redis.cluster import ClusterNodes

@@ -25,6 +25,7 @@ import hiredis
 from gateway.domain.counters import PREFIX
 from gateway.domain.limits import Check, Decision, Limit
 from gateway.domain.ports import Review, StoreDown
+from gateway.limiting.callbacks import report_failed_callback
 from gateway.observe.log_throttle import LogThrottle
 from gateway.stores.limits.script import (
     LOAD,
@@ -216,9 +217,3 @@ def reviewed(review: Review, check: Check, decision: Decision | None) -> Decisio
     except Exception as error:
         report_failed_callback(error)
         return None
-
-
-def report_failed_callback(error: Exception) -> None:
-    """Report a callback that failed."""
-    report = {"message": "a callback of the limiter failed", "exception": error}
-    asyncio.get_running_loop().call_exception_handler(report)

@@ -1,0 +1,165 @@
+"""Counts failed authentications of one address several at a time.
+
+A client that tries key after key would cost the store a decision each. So once an address fails
+often, one decision counts several units at once, and the next failures are admitted from them
+without asking the store. While a decision is awaited, further failures of the address wait for it
+and share it.
+
+Nothing is admitted beyond the limit: units are counted before they are used, and are used within
+the slot of the window in which the store counted them (see `domain.window`). Units that are not
+used by then are lost: the address may be refused that much earlier. So they are at most a small
+part of what remains, and one where failures are rare.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Final
+
+from gateway.domain.limits import SECOND_US, Check, Decision, Standing
+from gateway.limiting.callbacks import report_failed_callback
+from gateway.limiting.refusal_cache import RefusingLimiter
+
+Done = Callable[[Decision | None], None]
+
+#: The most units at once, and at most this part of what remained after the last decision.
+MOST_UNITS: Final = 1_024
+PART: Final = 16
+#: How long they can be used at most, where slots are longer.
+MOST_US: Final = SECOND_US
+#: The most addresses kept; beyond it, the one that was asked about longest ago is dropped.
+MOST_KEPT: Final = 4_096
+
+
+@dataclass(slots=True, eq=False)
+class _Account:
+    """The units of one counter.
+
+    asked:    the check that the store decides now; None: it decides none
+    waiting:  the checks that wait for that decision
+    size:     how many units the last decision counted
+    decision: that decision, and when it was asked for
+    left:     units that are not used yet; until_ns: when they are lost
+    """
+
+    asked: Check | None = None
+    waiting: deque[tuple[Check, Done]] = field(default_factory=deque)
+    size: int = 1
+    decision: Decision | None = None
+    at_ns: int = 0
+    left: int = 0
+    until_ns: int = 0
+
+    def admit(self, decision: Decision, check: Check, sent_ns: int) -> None:
+        """Note units that the store has counted. sent_ns: when it was asked"""
+        slot_us = check.limits[0].slot_us
+        self.decision, self.at_ns, self.left = decision, sent_ns, self.size
+        self.until_ns = sent_ns + min(slot_us - decision.now_us % slot_us, MOST_US) * 1000
+
+    def next_size(self, now_ns: int) -> int:
+        """How many units to count next: more if all were used, fewer if not; one after a pause."""
+        if self.decision is None or now_ns - self.until_ns > self.until_ns - self.at_ns:
+            return 1
+        used = self.size - self.left
+        wanted = 2 * used if not self.left and now_ns < self.until_ns else used
+        return max(1, min(wanted, MOST_UNITS, self.decision.remaining // PART))
+
+    def spend(self, now_ns: int) -> Decision:
+        """The decision on a check that uses one of the units."""
+        decision, passed_us = self.decision, (now_ns - self.at_ns) // 1000
+        assert decision is not None
+        self.left -= 1
+        standing = Standing(decision.remaining + self.left, max(0, decision.reset_us - passed_us))
+        return Decision(
+            *(True, 0, None, decision.now_us + passed_us, (standing,)), local=decision.local
+        )
+
+
+class PrepaidLimiter:
+    """Implements `RefusingLimiter` around one, for checks with `Check.ahead`; others pass.
+
+    now_ns: a clock that never steps back, in nanoseconds
+    """
+
+    def __init__(
+        self, limiter: RefusingLimiter, now_ns: Callable[[], int], *, capacity: int = MOST_KEPT
+    ) -> None:
+        self.on_refused: Callable[[Check, Decision], None] = lambda _check, _decision: None
+        self._limiter = limiter
+        limiter.on_refused = self._refused
+        self._now_ns = now_ns
+        self._capacity = capacity
+        #: By the name of the counter, the oldest first.
+        self._kept: OrderedDict[str, _Account] = OrderedDict()
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def decide(self, check: Check, done: Done) -> None:
+        if not check.ahead:
+            self._limiter.decide(check, done)
+            return
+        account = self._kept.get(check.counters[0])
+        if account is None:
+            account = self._add(check.counters[0])
+        if account.asked is not None:
+            account.waiting.append((check, done))
+            return
+        now_ns = self._now_ns()
+        if account.left and now_ns < account.until_ns:
+            done(account.spend(now_ns))
+            return
+        account.waiting.append((check, done))
+        self._ask(account, account.next_size(now_ns))
+
+    def _add(self, name: str) -> _Account:
+        if len(self._kept) >= self._capacity:
+            self._kept.popitem(last=False)
+        account = self._kept[name] = _Account()
+        return account
+
+    def _ask(self, account: _Account, size: int) -> None:
+        """Have so many units counted for the checks that wait."""
+        check = account.waiting[0][0]
+        account.size = size
+        account.asked = asked = check if size == 1 else check.at_cost(size)
+        self._limiter.decide(asked, partial(self._answered, account, self._now_ns()))
+
+    def _answered(self, account: _Account, sent_ns: int, decision: Decision | None) -> None:
+        asked, account.asked = account.asked, None
+        assert asked is not None
+        if decision is not None and not decision.allowed and account.size > 1:
+            self._ask(account, 1)  # fewer were left than a moment ago
+            return
+        waiting, account.waiting = account.waiting, deque()
+        if decision is None or not decision.allowed:
+            self._kept.pop(asked.counters[0], None)
+            for _, done in waiting:
+                _call(done, decision)
+            return
+        account.admit(decision, asked, sent_ns)
+        # The store has counted the first one, however long its answer took.
+        _call(waiting.popleft()[1], account.spend(sent_ns))
+        # A callback may bring the next check, and start the next question with it.
+        while waiting and account.left and self._now_ns() < account.until_ns:
+            _call(waiting.popleft()[1], account.spend(self._now_ns()))
+        account.waiting.extend(waiting)
+        if account.waiting and account.asked is None:
+            self._ask(account, account.next_size(self._now_ns()))
+
+    def _refused(self, check: Check, decision: Decision) -> None:
+        """Pass on a refusal, unless it is of several units: fewer may be admitted."""
+        account = self._kept.get(check.counters[0])
+        if account is None or account.asked is not check or account.size == 1:
+            self.on_refused(check, decision)
+
+
+def _call(done: Done, decision: Decision | None) -> None:
+    """A callback that fails must not affect the others that wait."""
+    try:
+        done(decision)
+    except Exception as error:
+        report_failed_callback(error)
