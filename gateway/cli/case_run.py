@@ -198,11 +198,11 @@ class _Trial:
         else:
             assert read is not None, "the head is complete"
             requested, fields, _ = read
-            requested = checked(requested, fields, Client(shared.client, "http", policy), gate)
+            requested = checked(requested, fields, Client(str(shared.client), "http", policy), gate)
             refusal = _body_refusal(requested, fields, policy)
             if refusal is not None:
                 requested = refused(requested, refusal)
-        client = Client(shared.client, "http", policy)
+        client = Client(str(shared.client), "http", policy)
         request = _Sent(requested, fields, content, client, policy)
         gate.judge(request)
         check = request.check

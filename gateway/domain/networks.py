@@ -60,6 +60,13 @@ def parse_address(text: str) -> Address:
     return address
 
 
+@lru_cache(maxsize=4096)
+def peer_address(text: str) -> tuple[Address, str]:
+    """The address at the other end of a connection, as the kernel writes it, and its text."""
+    address = parse_address(text)
+    return address, str(address)
+
+
 def parse_network(text: str) -> Network:
     """A CIDR range or a single address; a mapped range becomes the IPv4 range.
 

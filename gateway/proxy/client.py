@@ -15,12 +15,12 @@ from typing import Any
 from gateway.domain.certificates import peer_names
 from gateway.domain.key_format import holds_key
 from gateway.domain.networks import (
-    Address,
     client_address,
     is_within,
     limit_subject,
     parse_forwarded,
     parse_forwarded_for,
+    peer_address,
 )
 from gateway.domain.policy import Policy
 from gateway.http1.head import Fields
@@ -68,14 +68,13 @@ class Client:
 
     def __init__(
         self,
-        address: Address,
+        address: str,
         scheme: str,
         policy: Policy,
         tls: Callable[[], ssl.SSLObject | None] | None = None,
     ) -> None:
-        self._address = address
+        self._address, self.ip = peer_address(address)
         self.tls = tls
-        self.ip = str(address)
         self.scheme = scheme
         self.forwarded = f"X-Forwarded-For: {self.ip}\r\nX-Forwarded-Proto: {scheme}\r\n".encode(
             "ascii"
@@ -92,7 +91,8 @@ class Client:
         """Apply this policy."""
         self.policy = policy
         self.is_trusted = is_within(self._address, policy.trusted_proxies)
-        self.subject = limit_subject(self._address, policy.ipv6_prefix)
+        is_v4 = self._address.version == 4
+        self.subject = self.ip if is_v4 else limit_subject(self._address, policy.ipv6_prefix)
         self._origin: _Origin | None = None
         #: The key of its certificate, and when that expires, by the epoch's seconds.
         self._certified: tuple[str | None, float] | None = None

@@ -13,7 +13,6 @@ from math import inf
 from time import perf_counter
 from typing import Final, cast
 
-from gateway.domain.networks import Address, parse_address
 from gateway.domain.policy import Policy
 from gateway.errors import (
     BAD_PROXY_HEADER,
@@ -148,7 +147,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if peer is None:  # reset before it was accepted: the kernel has no address any more
             self._abort()
             return
-        self._set_client(parse_address(peer[0]), policy)
+        self._set_client(peer[0], policy)
         if policy.proxy_protocol and self.client.is_trusted and self._state == State.READY:
             self._state = _PROXIED[self._state]
             if isinstance(self.transport, TlsTransport):
@@ -394,7 +393,7 @@ class ClientConnection(asyncio.BufferedProtocol):
             exchange.abandon("shed")
 
     # -- the client's address ---------------------------------------------------------------------
-    def _set_client(self, address: Address, policy: Policy) -> None:
+    def _set_client(self, address: str, policy: Policy) -> None:
         """Set the client's address, and enforce the bounds on connections."""
         # Before the handshake there is no object of it.
         is_tls = self.transport.get_extra_info("sslcontext") is not None
@@ -442,7 +441,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if header.source is not None:
             if self._subject is not None:
                 self.context.connections.leave(self._subject)
-            self._set_client(parse_address(header.source[0]), self.context.gate.policy)
+            self._set_client(header.source[0], self.context.gate.policy)
 
     # -- reading heads ----------------------------------------------------------------------------
     def _rest(self) -> bytes:

@@ -15,7 +15,7 @@ import pytest
 
 from gateway.domain.headers import HeaderRules
 from gateway.domain.limits import Check, Decision
-from gateway.domain.networks import MOST_HOPS, parse_address, parse_network
+from gateway.domain.networks import MOST_HOPS, parse_network
 from gateway.domain.policy import ClientCertificates, Tls
 from gateway.http1.head import FieldParser, Fields
 from gateway.proxy import client as client_module
@@ -210,7 +210,7 @@ PROXIES = tuple(parse_network(f"10.{n}.0.0/16") for n in range(24))
 def proxy_under(**changes: object) -> Client:
     """The connection of a trusted proxy."""
     policy = replace(policy_of(), trusted_proxies=PROXIES, **changes)
-    return Client(parse_address("10.0.0.1"), "http", policy)
+    return Client("10.0.0.1", "http", policy)
 
 
 def fields_with(*lines: bytes) -> Fields:
@@ -297,7 +297,7 @@ def test_what_a_limit_counts_by(lines: list[bytes], trusted: bool, value: str) -
     block = b"".join(line + b"\r\n" for line in (b"Host: a", *lines))
     fields = FieldParser(HeaderRules(100, counted=("x-tenant", "x-host"))).parse(block, 1)
     assert isinstance(fields, Fields)
-    client = proxy_under() if trusted else Client(parse_address("1.1.1.1"), "http", policy_of())
+    client = proxy_under() if trusted else Client("1.1.1.1", "http", policy_of())
     assert client.counted(fields, "x-host" if b"X-Host" in block else "x-tenant") == value
 
 
@@ -310,7 +310,7 @@ def test_the_key_of_a_certificate() -> None:
     asked = ClientCertificates("ca.pem", keys=(("DNS:x", "no"), ("CN=ci", "one"), ("CN=ci", "two")))
     policy = replace(policy_of(), tls=Tls("a", "b", client_certificates=asked))
     ends_s = ssl.cert_time_to_seconds(described["notAfter"])
-    client = Client(parse_address("192.0.2.1"), "https", policy)
+    client = Client("192.0.2.1", "https", policy)
     assert client.certified_key(0) is None
     read: list[int] = []
 
@@ -319,7 +319,7 @@ def test_the_key_of_a_certificate() -> None:
         return described
 
     session = cast(ssl.SSLObject, SimpleNamespace(getpeercert=described_now))
-    client = Client(parse_address("192.0.2.1"), "https", policy, lambda: session)
+    client = Client("192.0.2.1", "https", policy, lambda: session)
     assert [client.certified_key(at) for at in (0, ends_s, ends_s + 1)] == ["one", "one", None]
     assert len(read) == 1
     client.use(replace(policy, tls=Tls("a", "b")))
