@@ -24,8 +24,8 @@ log = logging.getLogger("gateway")
 
 #: Connections that may wait to be accepted, so that a burst of new ones is not refused.
 BACKLOG: Final = 4_096
-#: Connections accepted in one turn of the event loop. libuv accepts one for each handle, so a socket
-#: has this many. If few requests travel together, each takes two to three times the CPU time.
+#: Connections accepted in one turn of the event loop. libuv accepts one for each handle, so a
+#: socket has this many. If few requests travel together, each takes two to three times as much CPU.
 ACCEPTED_AT_ONCE: Final = 16
 
 
