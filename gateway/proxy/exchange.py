@@ -61,6 +61,10 @@ _IDEMPOTENT = frozenset({"GET", "HEAD", "OPTIONS", "PUT", "DELETE"})
 #: RFC 9110, 10.1.1: the gateway meets the expectation, and does not forward it.
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 
+#: The first part of a request's body is written together with the head up to this length: a second
+#: write costs more than the copy.
+MOST_JOINED_BYTES: Final = 16 * 1024
+
 _BODY_NEEDED = Steps(Event.BODY_NEEDED)
 _BODY_READ = Steps(Event.BODY_READ)
 ADMITTED: Final = Steps(Event.ADMITTED)
@@ -417,14 +421,19 @@ class Exchange(Request):
         else:
             self.answer_refusal(refusal)
 
-    def _send_body(self, payload: bytes, done: bool) -> None:
+    def _send_body(self, payload: bytes, done: bool, head: bytes = b"") -> None:
+        """Send a part of the body. head: of the request, if this is its first part"""
         if self.upstream is None:
             return
-        data = payload
+        data, write = payload, self.upstream.transport.write
         if isinstance(self.reader, ChunkedReader):
             data = (chunk(payload) if payload else b"") + (LAST_CHUNK if done else b"")
+        if head and len(data) > MOST_JOINED_BYTES:
+            write(head)
+        else:
+            data = head + data
         if data:
-            self.upstream.transport.write(data)
+            write(data)
         self.is_sent = done
         self._await_more()
 
@@ -455,8 +464,9 @@ class Exchange(Request):
         self.sent_to = pool
         upstream.begin(self)
         reader = self.reader
-        upstream.transport.write(self.build_head(pool.server))
+        head = self.build_head(pool.server)
         if reader is None:
+            upstream.transport.write(head)
             if not upstream.is_stalled:
                 self.conn.await_upstream(self.route.response_s or pool.response_s)
             return
@@ -465,7 +475,7 @@ class Exchange(Request):
         self.pending = [payload] if reader.done else []
         if self.fields.expects and not payload and not reader.done:
             self.conn.write(_CONTINUE)
-        self._send_body(payload, reader.done)
+        self._send_body(payload, reader.done, head)
         self.conn.resume(PauseReason.REQUEST)
 
     # -- the answer -------------------------------------------------------------------------------

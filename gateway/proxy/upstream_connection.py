@@ -29,9 +29,10 @@ _TOO_LONG = f"the head is longer than {MOST_HEAD_BYTES} bytes"
 _bare_lf = re.compile(rb"(?<!\r)\n").search
 
 
-#: The most that one read returns. uvloop's own buffer has 256 KB, all of which would wait in memory
-#: for a slow client. One buffer for all connections: it is emptied before the next one is read.
-READ_BYTES: Final = 32 * 1024
+#: The most that one read returns: an answer of 64 KB and its head come in one, which takes a sixth
+#: less CPU time than three. uvloop's own buffer has 256 KB, all of which would wait in memory for a
+#: slow client. One buffer for all connections: it is emptied before the next one is read.
+READ_BYTES: Final = 72 * 1024
 _BUFFER: Final = bytearray(READ_BYTES)
 _VIEW: Final = memoryview(_BUFFER)
 #: Unsent bytes of a request's body; beyond this, reading from the client pauses.
