@@ -6,6 +6,7 @@ transport keeps the last write, a loop runs its callbacks on request, a store ha
 
 from __future__ import annotations
 
+import asyncio
 import struct
 import time
 from collections.abc import Callable, Iterator
@@ -83,6 +84,9 @@ class Never:
     """A loop for what waits for the store to return, which it does not."""
 
     time = staticmethod(time.monotonic)
+
+    def call_soon(self, callback: Callable[[], object]) -> object:
+        return asyncio.get_running_loop().call_soon(callback)
 
     def call_later(self, delay: float, callback: Callable[[], object]) -> Never:
         return self

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import heapq
 import logging
 from collections import deque
@@ -30,15 +31,26 @@ Done = Callable[[Decision | None], None]
 
 
 class FakeLoop:
-    """A loop whose time the test sets. `run_to` runs all timers that are due until then."""
+    """A loop whose time the test sets. `run_to` runs all timers that are due until then, and `turn`
+    what waits for the end of this turn.
+    """
 
     def __init__(self) -> None:
         self.now_s = 1_000.0
+        self._soon: list[Callable[[], object]] = []
         self._due: list[tuple[float, int, Callable[[], object], list[bool]]] = []
         self._order = count()
 
     def time(self) -> float:
         return self.now_s
+
+    def call_soon(self, callback: Callable[[], object], /) -> None:
+        self._soon.append(callback)
+
+    def turn(self) -> None:
+        soon, self._soon = self._soon, []
+        for callback in soon:
+            callback()
 
     def call_later(self, delay: float, callback: Callable[[], object], /) -> Cancel:
         is_cancelled = [False]
@@ -147,6 +159,7 @@ class Worker:
         decisions: list[Decision | None] = []
         for check in checks:
             self.limiter.decide(check, decisions.append)
+        self.link.store.loop.turn()
         assert len(decisions) == len(checks)
         return decisions
 
@@ -181,6 +194,40 @@ def test_the_store_decides(store: Store) -> None:
     assert [d and (d.allowed, d.local) for d in decisions] == [(True, False)] * 5 + [(False, False)]
     assert not worker.limiter.is_active
     assert store.loop.is_idle
+
+
+def test_decisions_of_a_turn_are_delivered_together(store: Store) -> None:
+    """All are taken before the first is delivered."""
+    worker = Worker(store)
+    with outage(store):
+        worker.ask(check_of(FIVE))
+        seen: list[int] = []
+
+        def done(decision: Decision | None) -> None:
+            assert decision is not None
+            seen.append(decision.remaining)
+            left = worker.limiter._local.decide(check_of(FIVE).at_cost(0)).remaining
+            assert left == 1, "the others have been counted"
+
+        for _ in range(3):
+            worker.limiter.decide(check_of(FIVE), done)
+        assert seen == []
+        store.loop.turn()
+        assert seen == [3, 2, 1]
+
+
+async def test_a_callback_that_fails(store: Store) -> None:
+    """It is reported to the event loop, and the others of its turn get their decisions."""
+    reports: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, report: reports.append(report))
+    worker = Worker(store)
+    with outage(store):
+        worker.ask(check_of(FIVE))
+        seen: list[Decision | None] = []
+        worker.limiter.decide(check_of(FIVE), lambda _: 1 / 0)
+        worker.limiter.decide(check_of(FIVE), seen.append)
+        store.loop.turn()
+    assert (len(reports), len(seen)) == (1, 1)
 
 
 def test_local(store: Store) -> None:
@@ -362,7 +409,7 @@ def test_owed_counts_are_decided_here(store: Store) -> None:
     other = check_of(FIVE, name="other")
     with outage(store):
         assert worker.admitted(check_of(FIVE), 3) == 3
-    decisions = worker.ask_all([check_of(FIVE), other, check_of(FIVE)])
+    decisions = [worker.ask(check) for check in (check_of(FIVE), other, check_of(FIVE))]
     assert [d and (d.local, d.remaining) for d in decisions] == [(True, 1), (False, 4), (True, 0)]
 
 

@@ -25,7 +25,7 @@ def results() -> Results:
     found |= {(row, "nginx-lua"): [figures(us)] * 5 for row, us in nginx.items()}
     found |= {(row, "envoy"): [figures(us)] * 5 for row, us in ((MAIN, 50), (ROWS["upload"], 800))}
     found[ROWS["refused"], "ours"] = [figures(17.5, 0, 0)] * 5
-    found[ROWS["guesses"], "ours"] = [figures(18, 0, 0)] * 5
+    found[ROWS["unknown"], "ours"] = [figures(18, 0, 0)] * 5
     return Results(found)
 
 
@@ -51,7 +51,7 @@ def test_met() -> None:
         (ROWS["keys"], "10,000 keys at random"),
         (ROWS["away"], "while Redis is away"),
         (ROWS["refused"], "a refusal with 429"),
-        (ROWS["guesses"], "a refusal with 401"),
+        (ROWS["unknown"], "a refusal with 401"),
     ],
 )
 def test_missed(row: Scenario, part: str) -> None:
@@ -62,7 +62,7 @@ def test_missed(row: Scenario, part: str) -> None:
     assert any(part in title for title in missed(found))
 
 
-@pytest.mark.parametrize("name", ["refused", "guesses"])
+@pytest.mark.parametrize("name", ["refused", "unknown"])
 def test_calls(name: str) -> None:
     """Refusals that call the store miss an objective."""
     found = results()
