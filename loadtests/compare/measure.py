@@ -204,25 +204,29 @@ def measure(
                     say(f"{peer.title}, {layer}, {workers}: FAILED: {_words(error)}")
                     continue
                 targets.append(Target(running, site, peer))
-            for row in rows:
-                chosen = [target for target in targets if _is_wanted(row, target.peer, only)]
-                _measure_row(row, chosen, timing, results, say)
+            _measure_rows(rows, targets, timing, results, only, say)
     return results
 
 
-def _measure_row(
-    row: Scenario,
-    targets: list[Target],
+def _measure_rows(
+    rows: Sequence[Scenario],
+    targets: Sequence[Target],
     timing: Timing,
     results: Results,
+    only: Sequence[tuple[str, str]],
     say: Callable[[str], None],
 ) -> None:
-    """Measure one scenario: warm up, then run the rounds, and leave out peers that fail."""
-    rounds: dict[str, list[Figures]] = {target.peer.name: [] for target in targets}
+    """Warm up, then measure each scenario for each peer, again and again; leave out what fails.
+
+    A round goes through all of them, so that scenarios can be compared round by round, too.
+    """
+    pairs = [
+        (row, target) for row in rows for target in targets if _is_wanted(row, target.peer, only)
+    ]
     for turn in range(timing.rounds + 1):
-        for target in targets:
-            name = target.peer.name
-            if (row, name) in results.failures:
+        for row, target in pairs:
+            at = row, target.peer.name
+            if at in results.failures:
                 continue
             try:
                 layer = "proxy" if target.peer.is_floor else row.layer
@@ -230,16 +234,16 @@ def _measure_row(
                 if turn == 0:
                     target.warm_up(row)
                 else:
-                    rounds[name].append(target.round(row, timing.seconds))
+                    results.rounds.setdefault(at, []).append(target.round(row, timing.seconds))
             except _FAULTS as error:
-                results.failures[row, name] = _words(error)
-    for target in targets:
-        name, title = target.peer.name, target.peer.title
-        if (row, name) in results.failures:
-            say(f"{row.title}: {title}: FAILED: {results.failures[row, name]}")
+                results.failures[at] = _words(error)
+                results.rounds.pop(at, None)
+    for row, target in pairs:
+        at, title = (row, target.peer.name), target.peer.title
+        if at in results.failures:
+            say(f"{row.title}: {title}: FAILED: {results.failures[at]}")
         else:
-            results.rounds[row, name] = rounds[name]
-            found = medians(rounds[name])
+            found = medians(results.rounds[at])
             say(f"{row.title}: {title}: {found.cpu_us:.1f} us CPU, {found.rate:.0f} a second")
 
 

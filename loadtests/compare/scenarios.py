@@ -83,11 +83,16 @@ MAIN: Final = Scenario(WORKLOADS["small"])
 
 
 def full() -> list[Scenario]:
-    """All scenarios of a report; those of one setup (layer and workers) are adjacent."""
+    """All scenarios of a report; those of one setup (layer and workers) are adjacent.
+
+    Those that are compared with the main one come right after it.
+    """
     small = WORKLOADS["small"]
+    first = (small, WORKLOADS["away"], WORKLOADS["refused"])
     return [
-        *(Scenario(workload) for workload in WORKLOADS.values()),
-        *(Scenario(small, connections=connections) for connections in (1, 512)),
+        *map(Scenario, first),
+        *(Scenario(small, connections=connections) for connections in (512, 1)),
+        *(Scenario(workload) for workload in WORKLOADS.values() if workload not in first),
         Scenario(small, workers=2),
         *(Scenario(small, layer=layer) for layer in LAYERS if layer != "all"),
     ]
