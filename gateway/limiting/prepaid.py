@@ -2,13 +2,13 @@
 
 A client that tries key after key would cost the store a decision each. So once an address fails
 often, one decision counts several units at once, and the next failures are admitted from them
-without asking the store. While a decision is awaited, further failures of the address wait for it
-and share it.
+without asking the store. While a decision is awaited, further failures of the address wait, and
+share the next one.
 
 Nothing is admitted beyond the limit: units are counted before they are used, and are used within
 the slot of the window in which the store counted them (see `domain.window`). Units that are not
-used by then are lost: the address may be refused that much earlier. So they are at most a small
-part of what remains, and one where failures are rare.
+used by then are lost: the address may be refused that much earlier. So at most an eighth of what
+was used in the slot is counted ahead, and a sixteenth of what remains.
 """
 
 from __future__ import annotations
@@ -24,13 +24,16 @@ from gateway.limiting.callbacks import report_failed_callback
 from gateway.limiting.refusal_cache import RefusingLimiter
 
 Done = Callable[[Decision | None], None]
+Waiting = tuple[Check, Done]
 
-#: The most units at once, and at most this part of what remained after the last decision.
+#: The most units at once; at most this part of those used in the slot, and of what remained after
+#: the last decision.
 MOST_UNITS: Final = 1_024
-PART: Final = 16
+PART_OF_USED: Final = 8
+PART_OF_REST: Final = 16
 #: How long they can be used at most, where slots are longer.
 MOST_US: Final = SECOND_US
-#: The most addresses kept; beyond it, the one that was asked about longest ago is dropped.
+#: The most addresses kept; beyond it, the one that is kept for longest is dropped.
 MOST_KEPT: Final = 4_096
 
 
@@ -39,39 +42,44 @@ class _Account:
     """The units of one counter.
 
     asked:    the check that the store decides now; None: it decides none
-    waiting:  the checks that wait for that decision
+    covered:  the checks that it decides; waiting: those that came later
     size:     how many units the last decision counted
     decision: that decision, and when it was asked for
     left:     units that are not used yet; until_ns: when they are lost
+    used:     units that were used until then
     """
 
     asked: Check | None = None
-    waiting: deque[tuple[Check, Done]] = field(default_factory=deque)
+    covered: list[Waiting] = field(default_factory=list)
+    waiting: list[Waiting] = field(default_factory=list)
     size: int = 1
     decision: Decision | None = None
     at_ns: int = 0
     left: int = 0
     until_ns: int = 0
+    used: int = 0
 
     def admit(self, decision: Decision, check: Check, sent_ns: int) -> None:
         """Note units that the store has counted. sent_ns: when it was asked"""
         slot_us = check.limits[0].slot_us
+        if sent_ns >= self.until_ns:
+            self.used = 0
         self.decision, self.at_ns, self.left = decision, sent_ns, self.size
         self.until_ns = sent_ns + min(slot_us - decision.now_us % slot_us, MOST_US) * 1000
 
-    def next_size(self, now_ns: int) -> int:
-        """How many units to count next: more if all were used, fewer if not; one after a pause."""
-        if self.decision is None or now_ns - self.until_ns > self.until_ns - self.at_ns:
-            return 1
-        used = self.size - self.left
-        wanted = 2 * used if not self.left and now_ns < self.until_ns else used
-        return max(1, min(wanted, MOST_UNITS, self.decision.remaining // PART))
+    def ahead(self, now_ns: int) -> int:
+        """How many units to count next for failures to come: more, the more came in this slot."""
+        if self.decision is None or now_ns >= self.until_ns:
+            return 0
+        rest = self.decision.remaining // PART_OF_REST
+        return min(self.used // PART_OF_USED, rest, MOST_UNITS)
 
     def spend(self, now_ns: int) -> Decision:
         """The decision on a check that uses one of the units."""
         decision, passed_us = self.decision, (now_ns - self.at_ns) // 1000
         assert decision is not None
         self.left -= 1
+        self.used += 1
         standing = Standing(decision.remaining + self.left, max(0, decision.reset_us - passed_us))
         return Decision(
             *(True, 0, None, decision.now_us + passed_us, (standing,)), local=decision.local
@@ -113,7 +121,7 @@ class PrepaidLimiter:
             done(account.spend(now_ns))
             return
         account.waiting.append((check, done))
-        self._ask(account, account.next_size(now_ns))
+        self._ask(account)
 
     def _add(self, name: str) -> _Account:
         if len(self._kept) >= self._capacity:
@@ -121,34 +129,42 @@ class PrepaidLimiter:
         account = self._kept[name] = _Account()
         return account
 
-    def _ask(self, account: _Account, size: int) -> None:
-        """Have so many units counted for the checks that wait."""
-        check = account.waiting[0][0]
-        account.size = size
+    def _ask(self, account: _Account) -> None:
+        """Have the checks that wait counted, and units for others to come."""
+        account.covered, account.waiting = account.waiting, []
+        now_ns, check = self._now_ns(), account.covered[0][0]
+        account.size = size = len(account.covered) + account.ahead(now_ns)
         account.asked = asked = check if size == 1 else check.at_cost(size)
-        self._limiter.decide(asked, partial(self._answered, account, self._now_ns()))
+        self._limiter.decide(asked, partial(self._answered, account, now_ns))
 
     def _answered(self, account: _Account, sent_ns: int, decision: Decision | None) -> None:
         asked, account.asked = account.asked, None
+        covered, account.covered = account.covered, []
         assert asked is not None
-        if decision is not None and not decision.allowed and account.size > 1:
-            self._ask(account, 1)  # fewer were left than a moment ago
-            return
-        waiting, account.waiting = account.waiting, deque()
         if decision is None or not decision.allowed:
             self._kept.pop(asked.counters[0], None)
-            for _, done in waiting:
-                _call(done, decision)
+            self._not_admitted(covered + account.waiting, account.size, decision)
             return
         account.admit(decision, asked, sent_ns)
-        # The store has counted the first one, however long its answer took.
-        _call(waiting.popleft()[1], account.spend(sent_ns))
-        # A callback may bring the next check, and start the next question with it.
-        while waiting and account.left and self._now_ns() < account.until_ns:
-            _call(waiting.popleft()[1], account.spend(self._now_ns()))
-        account.waiting.extend(waiting)
+        # The store has counted them, however long its answer took. All are decided before one is
+        # delivered: a callback may bring the next check, which uses a unit, or asks for more.
+        decisions = [account.spend(sent_ns) for _ in covered]
+        for (_, done), spent in zip(covered, decisions, strict=True):
+            _call(done, spent)
+        later, account.waiting = deque(account.waiting), []
+        while later and account.left and (now_ns := self._now_ns()) < account.until_ns:
+            _call(later.popleft()[1], account.spend(now_ns))
+        account.waiting += later
         if account.waiting and account.asked is None:
-            self._ask(account, account.next_size(self._now_ns()))
+            self._ask(account)
+
+    def _not_admitted(self, checks: list[Waiting], size: int, decision: Decision | None) -> None:
+        """Deliver that nothing was counted; if several were refused, ask for each, all at once."""
+        for check, done in checks:
+            if decision is not None and size > 1:
+                self._limiter.decide(check, done)
+            else:
+                _call(done, decision)
 
     def _refused(self, check: Check, decision: Decision) -> None:
         """Pass on a refusal, unless it is of several units: fewer may be admitted."""

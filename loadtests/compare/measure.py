@@ -184,8 +184,8 @@ def measure(
 ) -> Results:
     """Measure each scenario for each peer that has its layer."""
     results = Results()
-    setups = groupby(scenarios, key=lambda scenario: (scenario.layer, scenario.workers))
-    for number, ((layer, workers), group) in enumerate(setups):
+    setups = groupby(scenarios, key=lambda scenario: scenario.setup)
+    for number, ((layer, workers, _), group) in enumerate(setups):
         with ExitStack() as stack:
             rows = list(group)
             targets: list[Target] = []
@@ -259,7 +259,7 @@ def _is_wanted(row: Scenario, peer: Peer, only: Sequence[tuple[str, str]]) -> bo
         return False
     if peer.is_floor and not row.workload.is_forwarded:
         return False
-    if row.workload.name == "away" and not peer.goes_on:
+    if row.workload.goes_on and not peer.goes_on:
         return False
     return row.layer in peer.layers or (peer.is_floor and row.layer == "all")
 

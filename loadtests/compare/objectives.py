@@ -26,7 +26,10 @@ _OF_ENVOY: Final = ((MAIN, 0.70), (_ROWS["upload"], 1.1))
 #: The same, as a part of what the gateway itself takes in another scenario.
 _OF_OURS: Final[Sequence[tuple[str, Scenario, Scenario, float]]] = (
     ("a refusal with 429, of an admission", _REFUSED, MAIN, 0.50),
-    ("a request while Redis is away, of one while it is there", _ROWS["away"], MAIN, 1.15),
+    (
+        *("a request while Redis is away, of one while it is there",),
+        *(_ROWS["away"], _ROWS["present"], 1.15),
+    ),
     (
         *("a request of 512 connections, of one of 64",),
         *(Scenario(WORKLOADS["small"], connections=512), MAIN, 1.4),

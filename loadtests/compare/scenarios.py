@@ -22,7 +22,8 @@ LAYERS: Final[dict[Layer, str]] = {
 
 # fmt: off
 WorkloadName = Literal[
-    "small", "connect", "post", "upload", "big", "refused", "unknown", "guesses", "keys", "away",
+    "small", "connect", "post", "upload", "big", "refused", "unknown", "guesses", "keys",
+    "present", "away",
 ]
 # fmt: on
 
@@ -42,6 +43,11 @@ class Workload:
     body_bytes: int = 0
     is_forwarded: bool = False
 
+    @property
+    def goes_on(self) -> bool:
+        """Is it about a peer whose Redis goes away, and returns without its data?"""
+        return self.name in ("present", "away")
+
 
 WORKLOADS: Final = {
     workload.name: workload
@@ -55,6 +61,7 @@ WORKLOADS: Final = {
         Workload("unknown", "all refused with 401, one key", "/small", 401),
         Workload("guesses", "all refused with 401, 10,000 keys at random", "/small", 401),
         Workload("keys", "10,000 keys at random", "/small"),
+        Workload("present", "Redis present, in turns with away", "/small"),
         Workload("away", "Redis away", "/small"),
     )
 }
@@ -70,6 +77,11 @@ class Scenario:
     workers: int = 1
 
     @property
+    def setup(self) -> tuple[Layer, int, bool]:
+        """Scenarios with the same one are measured on the same running peers."""
+        return self.layer, self.workers, self.workload.goes_on
+
+    @property
     def title(self) -> str:
         """Such as "small GET, 64 connections, 1 worker, all on"."""
         return (
@@ -83,16 +95,12 @@ MAIN: Final = Scenario(WORKLOADS["small"])
 
 
 def full() -> list[Scenario]:
-    """All scenarios of a report; those of one setup (layer and workers) are adjacent.
-
-    Those that are compared with the main one come right after it.
-    """
+    """All scenarios of a report; those of one setup are adjacent."""
     small = WORKLOADS["small"]
-    first = (small, WORKLOADS["away"], WORKLOADS["refused"])
     return [
-        *map(Scenario, first),
+        MAIN,
         *(Scenario(small, connections=connections) for connections in (512, 1)),
-        *(Scenario(workload) for workload in WORKLOADS.values() if workload not in first),
+        *(Scenario(workload) for workload in WORKLOADS.values() if workload is not small),
         Scenario(small, workers=2),
         *(Scenario(small, layer=layer) for layer in LAYERS if layer != "all"),
     ]

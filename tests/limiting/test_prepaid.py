@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from gateway.domain.limits import Check, Decision, Limit
 from gateway.limiting.memory import MemoryLimiter
-from gateway.limiting.prepaid import MOST_UNITS, PART, PrepaidLimiter
+from gateway.limiting.prepaid import MOST_UNITS, PART_OF_USED, PrepaidLimiter
 from gateway.limiting.refusal_cache import RefusalCache
 
 SECOND_US = 1_000_000
@@ -72,16 +72,28 @@ def fail(limiter: PrepaidLimiter, limit: Limit, count: int, address: str = "a") 
 
 
 def test_few_questions_for_many_failures() -> None:
-    """The first costs one unit, later ones come in twice as large steps, up to a bound."""
+    """The first cost one unit each; later ones come in steps that grow with what was used."""
     store = Store()
-    found = fail(PrepaidLimiter(store, store.now_ns), LARGE, 10_000)
-    assert store.asked[:11] == [2**step for step in range(11)]
-    assert set(store.asked[11:]) == {MOST_UNITS}
+    found = fail(PrepaidLimiter(store, store.now_ns), LARGE, 20_000)
+    assert store.asked[:12] == [*[1] * 8, 2, 2, 2, 2]
+    assert max(store.asked) == 1 + MOST_UNITS
+    assert len(store.asked) < 120
     assert all(decision.allowed for decision in found)
     # Each says what would be left without counting ahead.
     assert [decision.remaining for decision in found] == [
-        LARGE.amount - count for count in range(1, 10_001)
+        LARGE.amount - count for count in range(1, 20_001)
     ]
+
+
+@pytest.mark.parametrize("each", [1, 5, 8, 9, 20, 100, 1_000])
+def test_few_units_are_lost(each: int) -> None:
+    """At a steady rate, at most an eighth more is counted than failures came."""
+    store = Store()
+    limiter = PrepaidLimiter(store, store.now_ns)
+    for _ in range(50):
+        fail(limiter, LARGE, each)
+        store.now_us += SECOND_US
+    assert 50 * each <= sum(store.asked) <= 50 * each * 9 // 8
 
 
 def test_a_small_limit_is_used_up_exactly() -> None:
@@ -90,21 +102,7 @@ def test_a_small_limit_is_used_up_exactly() -> None:
     found = fail(PrepaidLimiter(store, store.now_ns), SMALL, 70)
     assert [decision.allowed for decision in found] == [True] * 60 + [False] * 10
     assert [decision.remaining for decision in found] == [*range(59, -1, -1), *[0] * 10]
-    assert max(store.asked) == 59 // PART
-
-
-def test_rare_failures_are_counted_one_by_one() -> None:
-    """One in each slot of the window, and one an hour later, count nothing ahead."""
-    store = Store()
-    limiter = PrepaidLimiter(store, store.now_ns)
-    for _ in range(20):
-        fail(limiter, LARGE, 1)
-        store.now_us += SECOND_US
-    fail(limiter, LARGE, 1_000)
-    store.now_us += 3_600 * SECOND_US
-    fail(limiter, LARGE, 1)
-    assert store.asked[:20] == [1] * 20
-    assert store.asked[-1] == 1
+    assert max(store.asked) == 3
 
 
 def test_units_are_lost_with_their_slot() -> None:
@@ -134,25 +132,26 @@ def test_units_of_long_slots_last_a_second() -> None:
     assert len(store.asked) == asked + 1
 
 
-def test_failures_wait_for_a_decision_and_share_it() -> None:
+def test_failures_wait_for_a_decision_and_share_the_next() -> None:
     """While the store decides, further failures ask nothing; they are answered in order."""
     store = Store()
     store.is_slow = True
     limiter = PrepaidLimiter(store, store.now_ns)
     found: list[tuple[int, int]] = []
-    for number in range(8):
+    for number in range(80):
         limiter.decide(failure(LARGE), lambda d, number=number: found.append((number, d.remaining)))
     assert store.asked == [1]
-    for asked in ([1, 2], [1, 2, 4], [1, 2, 4, 8]):
-        store.answer()
-        assert store.asked == asked
     store.answer()
-    assert found == [(number, LARGE.amount - number - 1) for number in range(8)]
-    assert store.left(LARGE) == LARGE.amount - 15
+    assert (store.asked, len(found)) == ([1, 79], 1)
+    store.answer()
+    assert found == [(number, LARGE.amount - number - 1) for number in range(80)]
+    assert store.left(LARGE) == LARGE.amount - 80
+    limiter.decide(failure(LARGE), lambda _: None)
+    assert store.asked == [1, 79, 1 + 80 // PART_OF_USED]
 
 
 def test_an_answer_after_the_slot_admits_one() -> None:
-    """The failure that asked is admitted, however late; the others ask again."""
+    """The failures that asked are admitted, however late; later ones ask again."""
     store = Store()
     store.is_slow = True
     limiter = PrepaidLimiter(store, store.now_ns)
@@ -161,27 +160,33 @@ def test_an_answer_after_the_slot_admits_one() -> None:
         limiter.decide(failure(LARGE), found.append)
     store.now_us += 2 * SECOND_US
     store.answer()
-    assert (len(found), store.asked) == (1, [1, 1])
+    assert (len(found), store.asked) == (1, [1, 2])
 
 
 def test_a_refusal_of_several_is_asked_again_for_one() -> None:
-    """If another worker has used what was left, one unit may still be."""
+    """If another worker has used what was left, some of it may still be."""
     store = Store()
     limiter = PrepaidLimiter(store, store.now_ns)
     cache = RefusalCache(limiter, store.now_ns)
     limit = Limit("failed_auth", "rate", 100, 60 * SECOND_US)
-    fail(limiter, limit, 3)
-    while store.left(limit) > 1:
-        store.counts.decide_now(Check((limit,), ("a",)))
-    asked = len(store.asked)
+    store.is_slow = True
     found: list[Decision | None] = []
-    for _ in range(8):
+    for _ in range(10):
         cache.decide(failure(limit), found.append)
-    # One unit that was counted ahead, one that was left; several are refused, then one is.
-    assert [decision is not None and decision.allowed for decision in found][-5:] == [False] * 5
-    assert store.asked[asked:].count(1) >= 2
-    # The refusal of one is cached: nothing else was asked.
-    assert len(store.asked) <= asked + 5
+    while store.left(limit) > 5:
+        store.counts.decide_now(Check((limit,), ("a",)))
+    store.answer()
+    assert store.asked == [1, 9]
+    store.answer()  # nine are refused
+    assert store.asked == [1, 9, *[1] * 9]
+    store.answer()
+    assert [decision is not None and decision.allowed for decision in found] == (
+        [True] * 5 + [False] * 5
+    )
+    # The refusal of one is cached, that of nine is not: nothing else is asked.
+    cache.decide(failure(limit), found.append)
+    assert len(store.asked) == 11
+    assert len(found) == 11
 
 
 @pytest.mark.parametrize("waiting", [1, 5])
@@ -234,6 +239,28 @@ def test_a_callback_may_bring_the_next_failure() -> None:
 
     limiter.decide(failure(SMALL), again)
     assert seen == {True: 60, False: 20}
+
+
+def test_a_callback_takes_no_unit_of_others() -> None:
+    """What arrives while answers are given is counted as well, not admitted in their place."""
+    store = Store()
+    store.is_slow = True
+    limiter = PrepaidLimiter(store, store.now_ns)
+    admitted = 0
+
+    def again(decision: Decision | None) -> None:
+        nonlocal admitted
+        assert decision is not None
+        admitted += decision.allowed
+        if admitted < 300:
+            limiter.decide(failure(LARGE), again)
+
+    for _ in range(10):
+        limiter.decide(failure(LARGE), again)
+    while admitted < 300:
+        store.answer()
+    assert admitted <= sum(store.asked)
+    assert store.left(LARGE) == LARGE.amount - sum(store.asked)
 
 
 def test_other_checks_pass() -> None:
