@@ -160,5 +160,6 @@ def test_costs_are_those_of_the_report(label: str, setup: str) -> None:
     documented = next(row[1:] for row in rows(page("README.md").text) if row[0] == label)
     for at, peer in enumerate(("gateway", "nginx + Lua + Redis", "Envoy", "HAProxy")):
         (cost,) = (row[1] for row in rows(report.section(setup)) if row[0] == peer)
-        middle, least, most = (round(float(text)) for text in re.findall(r"[\d.]+", cost))
+        values = re.findall(r"[\d.]+", cost.replace(",", ""))
+        middle, least, most = (round(float(text)) for text in values)
         assert documented[at] == f"{middle} ({least} to {most})", peer
