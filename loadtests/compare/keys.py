@@ -59,7 +59,8 @@ def make_key(
 
 @dataclass(slots=True)
 class KeySet:
-    """good: passes everything; tiny: on the plan that is used up at once; unknown: stored nowhere.
+    """good: passes everything; tiny: on the plan that is used up at once; unknown: stored nowhere;
+    several: as good, on a plan with several limits.
 
     foreign, expired, elsewhere, unscoped: stored, and refused by one rule each
     many: for requests with a key at random; guesses: as many keys that are stored nowhere
@@ -67,6 +68,7 @@ class KeySet:
 
     good: ApiKey = field(default_factory=make_key)
     tiny: ApiKey = field(default_factory=lambda: make_key(plan="tiny"))
+    several: ApiKey = field(default_factory=lambda: make_key(plan="several"))
     unknown: ApiKey = field(default_factory=make_key)
     foreign: ApiKey = field(default_factory=lambda: make_key("staging"))
     expired: ApiKey = field(default_factory=lambda: make_key(expires_in_s=-60))
@@ -77,8 +79,8 @@ class KeySet:
 
     def kept(self) -> list[ApiKey]:
         """All keys that peers have stored."""
-        special = (self.good, self.tiny, self.foreign, self.expired, self.elsewhere, self.unscoped)
-        return [*special, *self.many]
+        good, refused = (self.good, self.tiny, self.several), (self.foreign, self.expired)
+        return [*good, *refused, self.elsewhere, self.unscoped, *self.many]
 
 
 def make_many(count: int) -> list[ApiKey]:

@@ -28,6 +28,8 @@ from loadtests.compare.spread import ROUNDS
 _WARM_UP_S: Final = 1
 #: The keys of KeySet of which a workload sends one at random.
 _LINES: Final = {"keys": "many", "guesses": "guesses"}
+#: The key that a workload uses, if it is not the good one.
+_KEYS: Final = {"refused": "tiny", "unknown": "unknown", "limits": "several"}
 #: The most admissions among measured refusals: a small plan's bucket refills.
 _MAY_PASS: Final = 20
 
@@ -107,7 +109,7 @@ class Target:
             file = self._file(lines, (key.text for key in getattr(keys, lines)))
             words = ["wrk_lines.lua", file, order, "key", workload.path]
         else:
-            name = {"refused": "tiny", "unknown": "unknown"}.get(workload.name, "good")
+            name = _KEYS.get(workload.name, "good")
             file = self._file(name, [getattr(keys, name).text])
             method = "POST" if workload.body_bytes else "GET"
             ending = "close" if workload.name == "connect" else "keep"
@@ -259,7 +261,7 @@ def _is_wanted(row: Scenario, peer: Peer, only: Sequence[tuple[str, str]]) -> bo
         return False
     if peer.is_floor and not row.workload.is_forwarded:
         return False
-    if row.workload.goes_on and not peer.goes_on:
+    if row.workload.only not in ("", peer.name):
         return False
     return row.layer in peer.layers or (peer.is_floor and row.layer == "all")
 

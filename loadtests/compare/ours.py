@@ -30,6 +30,14 @@ _PLANS: Final = f"""
 plans:
   bench: {{rate: {BENCH_RATE}/minute, burst: {BENCH_PEAK}}}
   tiny:  {{rate: {TINY_RATE}/minute, burst: {TINY_PEAK}}}
+  several:
+    rate: {BENCH_RATE}/minute
+    burst: {BENCH_PEAK}
+    limits:
+      - {{name: at-once, rate: {BENCH_RATE}/second}}
+      - {{name: hourly, rate: {BENCH_RATE}/hour}}
+      - {{name: daily, quota: {BENCH_RATE}/day}}
+      - {{name: monthly, quota: {BENCH_RATE}/month}}
 """
 #: What a layer requires of a request, as fields of a route.
 _ACCESS: Final[dict[Layer, str]] = {

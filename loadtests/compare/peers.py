@@ -62,8 +62,7 @@ class Site:
 
 @dataclass(frozen=True, slots=True)
 class Peer:
-    """name: for --only; needs: its tools; layers: those that it has; rules, headers: of "all";
-    goes_on: it still limits while its Redis is away.
+    """name: for --only; needs: its tools; layers: those that it has; rules, headers: of "all".
 
     A peer without the layer "key" is a floor: it checks nothing.
     """
@@ -76,7 +75,6 @@ class Peer:
     remark: str
     rules: frozenset[str] = frozenset(probe.RULES)
     headers: tuple[str, ...] = ("Limit", "Remaining", "Reset", "Reset-After")
-    goes_on: bool = False
 
     @property
     def is_floor(self) -> bool:
@@ -224,7 +222,6 @@ PEERS: Final = {
             "`gateway serve` with the metrics that it always has. A limit in process is what it "
             "counts while its store is unavailable. Even without a key or a limit every answer has "
             "the four headers.",
-            goes_on=True,
         ),
         Peer(
             "nginx-lua",

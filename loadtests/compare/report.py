@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
+from loadtests.compare import model
 from loadtests.compare.measure import Results, medians
 from loadtests.compare.objectives import OURS
 from loadtests.compare.peers import PEERS
@@ -38,6 +39,7 @@ def write(
         parts += ["## What it has to reach", _REACHED, _verdict_table(told)]
     if results.rounds or results.failures:
         parts += ["## Figures", _EXPLAINED, *_tables(results), "### What the layers are", _layers()]
+        parts += _model(results)
     return "\n\n".join(parts) + "\n"
 
 
@@ -55,6 +57,11 @@ _REACHED: Final = (
     "Medians of the rounds, with the least and the most: “pass” and “FAIL” only where all rounds "
     "agree, and “undecided” where the objective lies between them. Without a unit it is CPU time "
     "a request, divided round by round by that of the other."
+)
+_SUM: Final = (
+    "What a small request of one key takes, and what each of these adds to it: differences of the "
+    "scenarios above, round by round. Below, how far the sum is from scenarios that it does not "
+    "come from."
 )
 _EXPLAINED: Final = (
     "CPU microseconds a request, of all processes of the gateway and of its Redis together; in "
@@ -110,6 +117,19 @@ def _verdict_table(told: Sequence[Verdict]) -> str:
             for each in told
         ],
     )
+
+
+def _model(results: Results) -> list[str]:
+    """A request's cost as a sum, if its first part was measured."""
+    found = model.parts(results)
+    if found[0].us is None:
+        return []
+    rows = [(part.title, "-" if part.us is None else part.us.text(2)) for part in found]
+    wrong = [(check.title, check.percent.text(0)) for check in model.checks(results, found)]
+    return [
+        *("### A request's cost as a sum", _SUM, _table(("", "CPU µs"), rows)),
+        *([_table(("the sum is wrong by", "%"), wrong)] if wrong else []),
+    ]
 
 
 def _layers() -> str:
