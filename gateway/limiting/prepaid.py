@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final
 
-from gateway.domain.limits import SECOND_US, Check, Decision, Standing
+from gateway.domain.limits import SECOND_US, Check, Decision, Limit, Standing
 from gateway.limiting.callbacks import report_failed_callback
 from gateway.limiting.refusal_cache import RefusingLimiter
 
@@ -41,6 +41,7 @@ MOST_KEPT: Final = 4_096
 class _Account:
     """The units of one counter.
 
+    limits:   those of its checks; after a reload others, which have an account of their own
     asked:    the check that the store decides now; None: it decides none
     covered:  the checks that it decides; waiting: those that came later
     size:     how many units the last decision counted
@@ -49,6 +50,7 @@ class _Account:
     used:     units that were used until then
     """
 
+    limits: tuple[Limit, ...]
     asked: Check | None = None
     covered: list[Waiting] = field(default_factory=list)
     waiting: list[Waiting] = field(default_factory=list)
@@ -111,8 +113,8 @@ class PrepaidLimiter:
             self._limiter.decide(check, done)
             return
         account = self._kept.get(check.counters[0])
-        if account is None:
-            account = self._add(check.counters[0])
+        if account is None or account.limits is not check.limits:
+            account = self._add(check)
         if account.asked is not None:
             account.waiting.append((check, done))
             return
@@ -123,10 +125,11 @@ class PrepaidLimiter:
         account.waiting.append((check, done))
         self._ask(account)
 
-    def _add(self, name: str) -> _Account:
+    def _add(self, check: Check) -> _Account:
+        self._kept.pop(check.counters[0], None)
         if len(self._kept) >= self._capacity:
             self._kept.popitem(last=False)
-        account = self._kept[name] = _Account()
+        account = self._kept[check.counters[0]] = _Account(check.limits)
         return account
 
     def _ask(self, account: _Account) -> None:
@@ -142,7 +145,8 @@ class PrepaidLimiter:
         covered, account.covered = account.covered, []
         assert asked is not None
         if decision is None or not decision.allowed:
-            self._kept.pop(asked.counters[0], None)
+            if self._kept.get(asked.counters[0]) is account:
+                del self._kept[asked.counters[0]]
             self._not_admitted(covered + account.waiting, account.size, decision)
             return
         account.admit(decision, asked, sent_ns)

@@ -59,7 +59,9 @@ class Listener:
         if worker in self._serving or self._context.draining:
             return
         servers = self._serving[worker] = []
-        for bound in [each for each in self._sockets[worker] for _ in range(ACCEPTED_AT_ONCE)]:
+        # Of another worker one handle is enough until it is back.
+        handles = ACCEPTED_AT_ONCE if worker == self._own else 1
+        for bound in [each for each in self._sockets[worker] for _ in range(handles)]:
             server = await self._serve(bound)
             if self._serving.get(worker) is not servers:  # released while it was opened
                 server.close()

@@ -58,8 +58,12 @@ class Store:
         return self.counts.decide_now(Check((limit,), (address,), 0)).remaining
 
 
+#: As in a policy, all checks of a limit have the same ones.
+LIMITS: dict[Limit, tuple[Limit, ...]] = {}
+
+
 def failure(limit: Limit, address: str = "a") -> Check:
-    return Check((limit,), (address,), ahead=True)
+    return Check(LIMITS.setdefault(limit, (limit,)), (address,), ahead=True)
 
 
 def fail(limiter: PrepaidLimiter, limit: Limit, count: int, address: str = "a") -> list[Decision]:
@@ -203,6 +207,25 @@ def test_an_outage_answers_all(waiting: int) -> None:
     assert len(limiter) == 0
     store.is_slow = store.is_away = False
     assert fail(limiter, LARGE, 1)[0].allowed
+
+
+@pytest.mark.parametrize("is_slow", [False, True])
+def test_another_limit_has_no_units_of_the_old_one(is_slow: bool) -> None:
+    """After a reload units of the old limit are not used, nor what remained of it reported."""
+    store = Store()
+    limiter = PrepaidLimiter(store, store.now_ns)
+    fail(limiter, LARGE, 5_000)
+    store.is_slow = is_slow
+    found: list[Decision | None] = []
+    limiter.decide(failure(LARGE), found.append)
+    for _ in range(20):
+        limiter.decide(failure(SMALL), found.append)
+    while is_slow and len(found) < 21:
+        store.answer()
+    assert found[0] is not None
+    assert found[0].allowed
+    assert [decision is not None and decision.allowed for decision in found[1:]] == [False] * 20
+    assert all(decision is not None and decision.remaining == 0 for decision in found[1:])
 
 
 def test_a_callback_that_fails_affects_no_other() -> None:
