@@ -457,7 +457,8 @@ def test_filters(operation: str, path: str, command: str) -> None:
     assert set(route.query) == names | {"limit"}
     shown = CliRunner().invoke(cli, [*command.split(), "--help"]).stdout
     options = set(re.findall(r"^  --(\w+) [^/]", shown, re.MULTILINE))
-    assert options == names | {"count", "store", "data"}
+    # click names the help option of a command once: by the context that first asks for it.
+    assert options - {"help"} == names | {"count", "store", "data"}
 
 
 # -- the table -------------------------------------------------------------------------------------

@@ -191,6 +191,7 @@ class _Trial:
 
     def _send(self, head: bytes, content: bytes, shared: Shared, lasts_us: int) -> Answer:
         gate, policy = self._gate, self._policy
+        client = Client(str(shared.client), "http", policy)
         read = Intake(gate).read(head, 0)
         if isinstance(read, Refusal):
             requested = Requested("", 1, "", refusal=read)
@@ -198,11 +199,10 @@ class _Trial:
         else:
             assert read is not None, "the head is complete"
             requested, fields, _ = read
-            requested = checked(requested, fields, Client(str(shared.client), "http", policy), gate)
+            requested = checked(requested, fields, client, gate)
             refusal = _body_refusal(requested, fields, policy)
             if refusal is not None:
                 requested = refused(requested, refusal)
-        client = Client(str(shared.client), "http", policy)
         request = _Sent(requested, fields, content, client, policy)
         gate.judge(request)
         check = request.check

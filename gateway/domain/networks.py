@@ -121,7 +121,9 @@ def limit_subject(address: Address | str, ipv6_prefix: int) -> str:
     each request. address: if a text, in the format of `parse_address`.
     """
     if isinstance(address, str):
-        address = IPv6Address(address) if ":" in address else IPv4Address(address)
+        if ":" not in address:
+            return address
+        address = IPv6Address(address)
     if isinstance(address, IPv4Address):
         return str(address)
     bits = 128 - ipv6_prefix

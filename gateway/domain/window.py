@@ -159,7 +159,7 @@ def decide(
 
 def advance(state: State | None, limit: Limit, now_us: int) -> tuple[State, bool]:
     """A state as of this time, and whether it must be stored even if nothing is counted."""
-    if type(state) is Window and limit.rules.slotted:
+    if isinstance(state, Window) and limit.rules.slotted:
         return _advance_window(state, limit, now_us)
     if limit.rules.calendar:
         return _advance_period(state, limit, now_us)
@@ -272,11 +272,6 @@ def release(state: State | None, member: Member) -> Leases:
     return Leases({other: until_us for other, until_us in held.items() if other != member})
 
 
-def ahead_us(state: Window, now_us: int) -> int:
-    """The time until the bucket is full again."""
-    return max(0, state.full_at_us - now_us)
-
-
 def _advance_window(state: Window, limit: Limit, now_us: int) -> tuple[Window, bool]:
     slot, burst = now_us // limit.slot_us, limit.burst
     latest_us = 0 if burst is None else now_us + burst * limit.unit_us
@@ -294,7 +289,8 @@ def _advance_window(state: Window, limit: Limit, now_us: int) -> tuple[Window, b
     full_at_us = state.full_at_us
     if state.unit_us not in {0, limit.unit_us}:
         # Another T: the units that are missing stay.
-        full_at_us = now_us - (-ahead_us(state, now_us) * limit.unit_us // state.unit_us)
+        ahead_us = max(0, full_at_us - now_us)
+        full_at_us = now_us - (-ahead_us * limit.unit_us // state.unit_us)
     # The clock stepped back, or a change of policy made the bucket smaller.
     overfull = full_at_us > latest_us
     bucket = min(full_at_us, latest_us), limit.unit_us

@@ -1,8 +1,19 @@
-"""What becomes of an error in a callback of a limiter."""
+"""Callbacks of a limiter: one that fails affects no other of its batch."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
+
+from gateway.domain.limits import Decision
+
+
+def deliver(done: Callable[[Decision | None], None], decision: Decision | None) -> None:
+    """Call back with a decision; an error is reported, and not raised."""
+    try:
+        done(decision)
+    except Exception as error:
+        report_failed_callback(error)
 
 
 def report_failed_callback(error: Exception) -> None:

@@ -31,7 +31,7 @@ from typing import Final, Protocol
 from gateway.domain.limits import Check, Decision, Standing, governing
 from gateway.domain.policy import OnStoreFailure
 from gateway.domain.ports import ReviewedLimiter
-from gateway.limiting.callbacks import report_failed_callback
+from gateway.limiting.callbacks import deliver
 from gateway.limiting.memory import MemoryLimiter
 from gateway.limiting.outage import TABLE, Event, State
 from gateway.limiting.owed import Debt, Owed
@@ -193,11 +193,7 @@ class FallbackLimiter:
         waiting, self._waiting = self._waiting, []
         decisions = [self._decide_locally(check) for check, _ in waiting]
         for (_, done), decision in zip(waiting, decisions, strict=True):
-            # A callback that fails must not affect the others.
-            try:
-                done(decision)
-            except Exception as error:
-                report_failed_callback(error)
+            deliver(done, decision)
 
     def _store_answered(
         self, check: Check, decision: Decision, done: Done, stored: Decision | None

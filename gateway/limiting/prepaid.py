@@ -20,7 +20,7 @@ from functools import partial
 from typing import Final
 
 from gateway.domain.limits import SECOND_US, Check, Decision, Limit, Standing
-from gateway.limiting.callbacks import report_failed_callback
+from gateway.limiting.callbacks import deliver
 from gateway.limiting.refusal_cache import RefusingLimiter
 
 Done = Callable[[Decision | None], None]
@@ -38,10 +38,10 @@ MOST_KEPT: Final = 4_096
 
 
 @dataclass(slots=True, eq=False)
-class _Account:
+class _Prepaid:
     """The units of one counter.
 
-    limits:   those of its checks; after a reload others, which have an account of their own
+    limits:   those of its checks; after a reload others, which are counted apart
     asked:    the check that the store decides now; None: it decides none
     covered:  the checks that it decides; waiting: those that came later
     size:     how many units the last decision counted
@@ -61,15 +61,15 @@ class _Account:
     until_ns: int = 0
     used: int = 0
 
-    def admit(self, decision: Decision, check: Check, sent_ns: int) -> None:
+    def admit(self, decision: Decision, sent_ns: int) -> None:
         """Note units that the store has counted. sent_ns: when it was asked"""
-        slot_us = check.limits[0].slot_us
+        slot_us = self.limits[0].slot_us
         if sent_ns >= self.until_ns:
             self.used = 0
         self.decision, self.at_ns, self.left = decision, sent_ns, self.size
         self.until_ns = sent_ns + min(slot_us - decision.now_us % slot_us, MOST_US) * 1000
 
-    def ahead(self, now_ns: int) -> int:
+    def more(self, now_ns: int) -> int:
         """How many units to count next for failures to come: more, the more came in this slot."""
         if self.decision is None or now_ns >= self.until_ns:
             return 0
@@ -103,7 +103,7 @@ class PrepaidLimiter:
         self._now_ns = now_ns
         self._capacity = capacity
         #: By the name of the counter, the oldest first.
-        self._kept: OrderedDict[str, _Account] = OrderedDict()
+        self._kept: OrderedDict[str, _Prepaid] = OrderedDict()
 
     def __len__(self) -> int:
         return len(self._kept)
@@ -112,55 +112,55 @@ class PrepaidLimiter:
         if not check.ahead:
             self._limiter.decide(check, done)
             return
-        account = self._kept.get(check.counters[0])
-        if account is None or account.limits is not check.limits:
-            account = self._add(check)
-        if account.asked is not None:
-            account.waiting.append((check, done))
+        prepaid = self._kept.get(check.counters[0])
+        if prepaid is None or prepaid.limits is not check.limits:
+            prepaid = self._add(check)
+        if prepaid.asked is not None:
+            prepaid.waiting.append((check, done))
             return
         now_ns = self._now_ns()
-        if account.left and now_ns < account.until_ns:
-            done(account.spend(now_ns))
+        if prepaid.left and now_ns < prepaid.until_ns:
+            done(prepaid.spend(now_ns))
             return
-        account.waiting.append((check, done))
-        self._ask(account)
+        prepaid.waiting.append((check, done))
+        self._ask(prepaid)
 
-    def _add(self, check: Check) -> _Account:
+    def _add(self, check: Check) -> _Prepaid:
         self._kept.pop(check.counters[0], None)
         if len(self._kept) >= self._capacity:
             self._kept.popitem(last=False)
-        account = self._kept[check.counters[0]] = _Account(check.limits)
-        return account
+        prepaid = self._kept[check.counters[0]] = _Prepaid(check.limits)
+        return prepaid
 
-    def _ask(self, account: _Account) -> None:
+    def _ask(self, prepaid: _Prepaid) -> None:
         """Have the checks that wait counted, and units for others to come."""
-        account.covered, account.waiting = account.waiting, []
-        now_ns, check = self._now_ns(), account.covered[0][0]
-        account.size = size = len(account.covered) + account.ahead(now_ns)
-        account.asked = asked = check if size == 1 else check.at_cost(size)
-        self._limiter.decide(asked, partial(self._answered, account, now_ns))
+        prepaid.covered, prepaid.waiting = prepaid.waiting, []
+        now_ns, check = self._now_ns(), prepaid.covered[0][0]
+        prepaid.size = size = len(prepaid.covered) + prepaid.more(now_ns)
+        prepaid.asked = asked = check if size == 1 else check.at_cost(size)
+        self._limiter.decide(asked, partial(self._answered, prepaid, now_ns))
 
-    def _answered(self, account: _Account, sent_ns: int, decision: Decision | None) -> None:
-        asked, account.asked = account.asked, None
-        covered, account.covered = account.covered, []
+    def _answered(self, prepaid: _Prepaid, sent_ns: int, decision: Decision | None) -> None:
+        asked, prepaid.asked = prepaid.asked, None
+        covered, prepaid.covered = prepaid.covered, []
         assert asked is not None
         if decision is None or not decision.allowed:
-            if self._kept.get(asked.counters[0]) is account:
+            if self._kept.get(asked.counters[0]) is prepaid:
                 del self._kept[asked.counters[0]]
-            self._not_admitted(covered + account.waiting, account.size, decision)
+            self._not_admitted(covered + prepaid.waiting, prepaid.size, decision)
             return
-        account.admit(decision, asked, sent_ns)
+        prepaid.admit(decision, sent_ns)
         # The store has counted them, however long its answer took. All are decided before one is
         # delivered: a callback may bring the next check, which uses a unit, or asks for more.
-        decisions = [account.spend(sent_ns) for _ in covered]
+        decisions = [prepaid.spend(sent_ns) for _ in covered]
         for (_, done), spent in zip(covered, decisions, strict=True):
-            _call(done, spent)
-        later, account.waiting = deque(account.waiting), []
-        while later and account.left and (now_ns := self._now_ns()) < account.until_ns:
-            _call(later.popleft()[1], account.spend(now_ns))
-        account.waiting += later
-        if account.waiting and account.asked is None:
-            self._ask(account)
+            deliver(done, spent)
+        later, prepaid.waiting = deque(prepaid.waiting), []
+        while later and prepaid.left and (now_ns := self._now_ns()) < prepaid.until_ns:
+            deliver(later.popleft()[1], prepaid.spend(now_ns))
+        prepaid.waiting += later
+        if prepaid.waiting and prepaid.asked is None:
+            self._ask(prepaid)
 
     def _not_admitted(self, checks: list[Waiting], size: int, decision: Decision | None) -> None:
         """Deliver that nothing was counted; if several were refused, ask for each, all at once."""
@@ -168,18 +168,10 @@ class PrepaidLimiter:
             if decision is not None and size > 1:
                 self._limiter.decide(check, done)
             else:
-                _call(done, decision)
+                deliver(done, decision)
 
     def _refused(self, check: Check, decision: Decision) -> None:
         """Pass on a refusal, unless it is of several units: fewer may be admitted."""
-        account = self._kept.get(check.counters[0])
-        if account is None or account.asked is not check or account.size == 1:
+        prepaid = self._kept.get(check.counters[0])
+        if prepaid is None or prepaid.asked is not check or prepaid.size == 1:
             self.on_refused(check, decision)
-
-
-def _call(done: Done, decision: Decision | None) -> None:
-    """A callback that fails must not affect the others that wait."""
-    try:
-        done(decision)
-    except Exception as error:
-        report_failed_callback(error)

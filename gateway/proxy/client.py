@@ -91,8 +91,7 @@ class Client:
         """Apply this policy."""
         self.policy = policy
         self.is_trusted = is_within(self._address, policy.trusted_proxies)
-        is_v4 = self._address.version == 4
-        self.subject = self.ip if is_v4 else limit_subject(self._address, policy.ipv6_prefix)
+        self.subject = limit_subject(self.ip, policy.ipv6_prefix)
         self._origin: _Origin | None = None
         #: The key of its certificate, and when that expires, by the epoch's seconds.
         self._certified: tuple[str | None, float] | None = None

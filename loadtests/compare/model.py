@@ -24,7 +24,7 @@ class Part:
 
 
 @dataclass(frozen=True, slots=True)
-class Check:
+class Deviation:
     """A scenario that no part comes from: by how much the sum is wrong, in percent."""
 
     title: str
@@ -51,16 +51,16 @@ def parts(results: Results) -> list[Part]:
     return found
 
 
-def checks(results: Results, found: Sequence[Part]) -> list[Check]:
+def deviations(results: Results, found: Sequence[Part]) -> list[Deviation]:
     """How well the sum of medians predicts scenarios that no part comes from."""
     base, body = found[0].us, found[3].us
-    told: list[Check] = []
+    told: list[Deviation] = []
     for row in (_row("post"), Scenario(WORKLOADS["small"], connections=512)):
         rounds = results.values(row, OURS, "cpu_us")
         if base is None or body is None or not rounds:
             continue
         sum_us = base.middle + row.workload.body_bytes / _KIB * body.middle
-        told.append(Check(row.title, Spread.of([100 * (sum_us / us - 1) for us in rounds])))
+        told.append(Deviation(row.title, Spread.of([100 * (sum_us / us - 1) for us in rounds])))
     return told
 
 

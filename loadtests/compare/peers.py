@@ -120,9 +120,11 @@ def _start_ours(site: Site, stack: ExitStack) -> Running:
 def _away(site: Site, served: ours.Served, store: RedisServer) -> Iterator[Running]:
     """Kill the store of a gateway; afterwards start it with the same keys, and wait until used."""
     store.kill()
-    yield Running(served.port, served.pid)
-    store.start()
-    key_files.write_gateway_keys(store.url, site.keys.kept(), is_full=True)
+    try:
+        yield Running(served.port, served.pid)
+    finally:
+        store.start()
+        key_files.write_gateway_keys(store.url, site.keys.kept(), is_full=True)
     served.until(lambda: _decides(store, served.port, site.keys.good.text))
 
 

@@ -125,7 +125,7 @@ def _model(results: Results) -> list[str]:
     if found[0].us is None:
         return []
     rows = [(part.title, "-" if part.us is None else part.us.text(2)) for part in found]
-    wrong = [(check.title, check.percent.text(0)) for check in model.checks(results, found)]
+    wrong = [(each.title, each.percent.text(0)) for each in model.deviations(results, found)]
     return [
         *("### A request's cost as a sum", _SUM, _table(("", "CPU µs"), rows)),
         *([_table(("the sum is wrong by", "%"), wrong)] if wrong else []),

@@ -22,7 +22,7 @@ from tests.kit.gateway import command, run_command
 
 def test_every_command_exists_and_has_an_example() -> None:
     """Each listed command can be loaded, and its help has an example."""
-    with click.Context(cli) as context:
+    with click.Context(cli, **cli.context_settings) as context:
         for name in cli.list_commands(context):
             found = cli.get_command(context, name)
             assert found is not None

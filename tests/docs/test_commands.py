@@ -111,7 +111,7 @@ def parse(words: list[str]) -> None:
         words = words[: words.index(">")]
     words = [word for word in words if word != "…"]
     command: click.Command | None = cli
-    context = click.Context(cli, info_name="gateway")
+    context = click.Context(cli, info_name="gateway", **cli.context_settings)
     while isinstance(command, click.Group):
         name, *words = words
         command = command.get_command(context, name)

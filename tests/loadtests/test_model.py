@@ -41,10 +41,10 @@ def test_ranges() -> None:
     assert (key.us.least, key.us.middle, key.us.most) == (30, 30, 60)
 
 
-def test_checks() -> None:
+def test_deviations() -> None:
     """The sum is compared with scenarios that it was not made from."""
     found = results(1, 1, 1)
-    post, many = model.checks(found, model.parts(found))
+    post, many = model.deviations(found, model.parts(found))
     assert post.percent.middle == pytest.approx(100 * (42 / 40 - 1))
     assert many.percent.middle == pytest.approx(-20)
 
@@ -61,7 +61,7 @@ def test_what_was_not_measured() -> None:
         False,
         False,
     ]
-    assert model.checks(found, model.parts(found)) == []
+    assert model.deviations(found, model.parts(found)) == []
     assert "| each limit beyond the first" in report.write(found, [], {}, [])
     assert "as a sum" not in report.write(
         Results({(ROWS["big"], "ours"): [figures(1)]}), [], {}, []

@@ -24,7 +24,7 @@ from redis.crc import key_slot
 
 from gateway.domain.limits import Check, Decision, Standing, governing
 from gateway.domain.ports import Review, StoreDown
-from gateway.limiting.callbacks import report_failed_callback
+from gateway.limiting.callbacks import deliver
 from gateway.stores.limits.limiter import BATCH_CHECKS, UnsendableLog, reviewed
 from gateway.stores.limits.script import UnreadableReply, build_command, is_sendable, read_reply
 from gateway.stores.redis.clock import host_us
@@ -124,7 +124,7 @@ class ClusterLimiter:
                 sendable.append((check, done))
             else:
                 self._unsendable.note(check)
-                self._deliver_to(done, None)
+                deliver(done, None)
         return sendable
 
     def _answered(
@@ -147,7 +147,7 @@ class ClusterLimiter:
                 self._loop.call_later(_AGAIN_S, self._send, slot, [one], now_us, until_s)
             return
         for _, done in queued:
-            self._deliver_to(done, None)
+            deliver(done, None)
         if _is_of_the_node(error):
             self._nodes.reconnect(f"the store cannot decide: {error}", slot)
 
@@ -158,21 +158,14 @@ class ClusterLimiter:
             decisions, foreign = read_reply(reply, [check for check, _ in queued])
         except UnreadableReply as error:
             for _, done in queued:
-                self._deliver_to(done, None)
+                deliver(done, None)
             self._nodes.reconnect(f"the store's decisions cannot be read: {error}", slot)
             return
         if self._on_batch is not None:
             self._on_batch(len(queued), self._loop.time() - sent_s)
         self.foreign += foreign
         for (_, done), decision in zip(queued, decisions, strict=True):
-            self._deliver_to(done, decision)
-
-    def _deliver_to(self, done: Done, decision: Decision | None) -> None:
-        """Deliver a decision; a callback that fails does not affect the rest of the batch."""
-        try:
-            done(decision)
-        except Exception as error:
-            report_failed_callback(error)
+            deliver(done, decision)
 
     # -- a check in several slots ------------------------------------------------------------------
 
