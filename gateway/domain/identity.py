@@ -116,6 +116,7 @@ class Identity:
     current: False once the key or account has changed; code that keeps an identity across an await
              checks this before it uses it
     grants:  by route name, under the policy `granted_under`
+    seen_at: the last address that it was used from and may be used from; "": none yet
     referenced: it was used since the cache last searched for one to evict
     quiet_until: when its use is reported next, in heartbeats of the directory
     """
@@ -125,5 +126,6 @@ class Identity:
     current: bool = True
     grants: dict[str, Grant] = field(default_factory=dict, repr=False)
     granted_under: Policy | None = field(default=None, repr=False)
+    seen_at: str = field(default="", repr=False)
     referenced: bool = field(default=False, repr=False)
     quiet_until: int = field(default=0, repr=False)

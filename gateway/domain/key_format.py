@@ -20,6 +20,12 @@ _BASE62: Final = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz
 _ID_LENGTH: Final = 12
 _SECRET_LENGTH: Final = 32
 _CHECKSUM_LENGTH: Final = 6
+#: The longest text of a key: its environment has up to 32 characters.
+_MOST_LENGTH: Final = len("gwk___") + 32 + _ID_LENGTH + _SECRET_LENGTH + _CHECKSUM_LENGTH
+#: Where the id is in the text of a key.
+_ID_AT: Final = slice(
+    -(_ID_LENGTH + 1 + _SECRET_LENGTH + _CHECKSUM_LENGTH), -(1 + _SECRET_LENGTH + _CHECKSUM_LENGTH)
+)
 
 #: The name of an environment.
 ENVIRONMENT: Final = r"[a-z][a-z0-9-]{0,31}"
@@ -67,6 +73,11 @@ def parse(text: bytes | str) -> ParsedKey | None:
     if _checksum(body) != checksum:
         return None
     return ParsedKey(environment.decode(), key_id.decode())
+
+
+def id_of(text: bytes) -> str:
+    """The id in the text of a key; of any other text, any characters or "". `parse` says which."""
+    return text[_ID_AT].decode("latin-1") if len(text) <= _MOST_LENGTH else ""
 
 
 def digest(text: bytes) -> bytes:

@@ -1,7 +1,7 @@
-"""What one client connection caches of its last request, for a next one that is the same.
+"""What one client connection caches of its last request, for a next one that is similar.
 
-Most clients send the same header block with each request, and a limited client repeats its
-request. Findings about the last one then hold for the next.
+Most clients send the same key with each request, and a limited client repeats its request. Findings
+about the last one then hold for the next.
 
 A `Fields` object is made under one policy, for one version of HTTP: after a reload, the same block
 gives another object. So where `fields` is the same object, policy and version are the same.
@@ -14,24 +14,11 @@ from dataclasses import dataclass
 from gateway.domain.identity import Identity
 from gateway.domain.key_format import digest, parse
 from gateway.domain.limits import Decision
+from gateway.domain.policy import Policy
 from gateway.domain.route import Route
+from gateway.errors import Refusal
 from gateway.http1.head import Fields
 from gateway.proxy.mcp_head import McpHead
-
-
-@dataclass(slots=True, eq=False)
-class CachedIdentity:
-    """The key of the last request that was admitted by its key.
-
-    fields:   it holds for a request with this very object, which is of one policy
-    identity: a valid key, used from an address in its ranges
-    epoch:    of the gate, when that was checked
-    """
-
-    fields: Fields
-    identity: Identity
-    epoch: int
-
 
 #: What precedes the request's id in the head; what follows it, up to the id in the body, and so on;
 #: and the length of the body that is sent.
@@ -59,11 +46,13 @@ class CachedRefusal:
 class ConnectionCache:
     """Owned by the client connection; the gate and the answers fill it.
 
-    identity:   of the last request
-    refusal:    its 429
-    key_fields: the fields whose credential was parsed last
+    identity:   of the last request that was admitted by its key; None: none was
+    credential, policy, client_ip, epoch: what it holds for: what the request sent as its key, the
+                policy, the client's address, and the gate's epoch when the key was checked
+    refusal:    the last 429
+    key_text:   the credential that was parsed last
     key_id:     the id of the key in it; None: it is no key
-    key_digest: the credential's digest
+    key_digest: its digest
     mcp:        what the fields of the last request to an MCP server said
     asked_at:   when the limiter was asked about the last request, and decided_at: when it answered,
                 by `time.perf_counter`; only noted if `Gate.is_timed`
@@ -71,33 +60,42 @@ class ConnectionCache:
 
     __slots__ = (
         "asked_at",
+        "client_ip",
+        "credential",
         "decided_at",
+        "epoch",
         "identity",
         "key_digest",
-        "key_fields",
         "key_id",
+        "key_text",
         "mcp",
+        "policy",
         "refusal",
     )
 
     def __init__(self) -> None:
-        self.identity: CachedIdentity | None = None
+        self.identity: Identity | None = None
+        self.credential: bytes | Refusal = b""
+        self.policy: Policy | None = None
+        self.client_ip = ""
+        self.epoch = 0
         self.refusal: CachedRefusal | None = None
-        self.key_fields: Fields | None = None
+        self.key_text = b""
         self.key_id: str | None = None
         self.key_digest = b""
         self.mcp: McpHead | None = None
         self.asked_at = 0.0
         self.decided_at = 0.0
 
-    def parse_key(self, fields: Fields, credential: bytes) -> None:
-        """Parse the credential of these fields."""
+    def parse_key(self, credential: bytes) -> None:
+        """Parse a credential."""
         parsed = parse(credential)
         self.key_id, self.key_digest = None, b""
         if parsed is not None:
             self.key_id, self.key_digest = parsed.id, digest(credential)
-        self.key_fields = fields
+        self.key_text = credential
 
     def clear(self) -> None:
         """Keep nothing of the last request: its head was large."""
-        self.identity = self.refusal = self.key_fields = self.mcp = None
+        self.identity = self.refusal = self.key_id = self.mcp = None
+        self.credential = self.key_text = b""

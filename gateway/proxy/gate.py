@@ -29,7 +29,8 @@ from gateway.domain.costs import (
 )
 from gateway.domain.headers import HeaderRules
 from gateway.domain.identity import Absent, Grant, Identity
-from gateway.domain.judge import address_refusal, key_refusal
+from gateway.domain.judge import address_refusal, is_secret_of, key_refusal
+from gateway.domain.key_format import digest, id_of
 from gateway.domain.limits import MOST_LEASE, SECOND_US, Check, Decision
 from gateway.domain.mcp.discovery import is_discovery
 from gateway.domain.policy import Policy
@@ -55,7 +56,6 @@ from gateway.errors import (
 )
 from gateway.http1.head import FieldParser
 from gateway.observe.metrics import Metrics
-from gateway.proxy.connection_cache import CachedIdentity
 from gateway.proxy.host_lines import HostLines
 from gateway.proxy.request import Request
 from gateway.routing import Requested, read_request_line
@@ -152,20 +152,26 @@ class Gate:
         if fault is None and route.auth == "none":
             self._limit(request, self._open_grant(request.policy, route))
             return
-        cache = request.cache
+        cache, credential = request.cache, fields.credential
         cached = cache.identity
         if (
             cached is not None
-            and cached.fields is fields
-            and cached.epoch == self.epoch
-            and cached.identity.current
+            and cached.current
+            and cache.epoch == self.epoch
+            and cache.credential == credential
+            and cache.client_ip == request.client_ip
+            and cache.policy is request.policy
         ):
-            self._admit(request, cached.identity, fault)
+            self._admit(request, cached, fault)
             return
-        credential = fields.credential
         if not isinstance(credential, Refusal):
-            if cache.key_fields is not fields:
-                cache.parse_key(fields, credential)
+            known = self.directory.known(id_of(credential))
+            if isinstance(known, Identity) and is_secret_of(known.record, digest(credential)):
+                # It is that key to the last character, so it need not be parsed.
+                self._identified(request, None, fault, known)
+                return
+            if cache.key_text != credential:
+                cache.parse_key(credential)
             if cache.key_id is not None:
                 self._look(request, cache.key_id, cache.key_digest, fault)
                 return
@@ -187,7 +193,7 @@ class Gate:
     def _look(
         self, request: Request, key_id: str, key_digest: bytes | None, fault: Refusal | None
     ) -> None:
-        """key_digest: of the key that was sent; None: the client's certificate stands for it"""
+        """key_digest: as in `judge.key_refusal`"""
         identity = self.directory.known(key_id)
         if identity is None:
             found = partial(self._looked_up, request, key_digest, fault)
@@ -223,13 +229,21 @@ class Gate:
             else:
                 self._refuse(request, fault or STORE_UNAVAILABLE)
             return
-        policy = request.policy
+        policy, client_ip = request.policy, request.client_ip
         refusal = key_refusal(
-            identity.record, key_digest, policy.environment, self.clock_us(), request.client_ip
+            identity.record,
+            key_digest,
+            policy.environment,
+            self.clock_us(),
+            None if client_ip == identity.seen_at else client_ip,
         )
         if refusal is None:
             self.directory.touch(identity)
-            request.cache.identity = CachedIdentity(request.fields, identity, self.epoch)
+            identity.seen_at = client_ip
+            cache = request.cache
+            cache.identity, cache.epoch = identity, self.epoch
+            cache.credential = request.fields.credential
+            cache.client_ip, cache.policy = client_ip, policy
             self._admit(request, identity, fault)
         elif refusal is IP_NOT_ALLOWED:
             self.directory.touch(identity)

@@ -121,7 +121,7 @@ def test_little_is_kept_of_a_long_head(parts: ProxyBench) -> None:
         parts.answer()
         connection = client.connection
         cache = connection.cache
-        kept = (cache.identity, cache.refusal, cache.key_fields)
+        kept = (cache.identity, cache.refusal, cache.key_id)
         assert kept == (None, None, None)
         assert len(connection._intake.fields.forward) < 4096
         assert connection._intake._head == b""

@@ -1,1 +1,1 @@
-"""Usage: requests by key, route and outcome, written once a second and read by bucket."""
+"""Usage: requests by key, route and outcome, written every second or so and read by bucket."""

@@ -2,7 +2,7 @@ r"""Journals of usage: the requests of keys, until their minute is over.
 
 Counting in a key's buckets takes the store ten times as long as appending a line. With many keys in
 use, few of them occur twice within a second, and nearly every request would cost that. So a worker
-appends its counts to one of a bounded number of texts each second, and merges the texts into the
+appends its counts to a bounded number of texts every second or so, and merges the texts into the
 buckets once a minute.
 
 gw:{keys}:usage:journal:SHARD:MINUTE:WRITER   a text of lines "\nKEY|REQUESTS|ROUTE|OUTCOME", and

@@ -1,11 +1,14 @@
 """Writes a worker's usage to the store, in the background, once a second.
 
+To write an entry takes worker and store several times as long as to count a request in it. So where
+there are many, such as of thousands of keys, they are written less often, with more requests each.
+
 Once a minute it merges the journals of this worker, and those of dead workers.
 
 One batch is in flight at a time. A batch without an answer is sent again unchanged, with the same
 number, until the store answers: so none is lost, and none is counted twice. Meanwhile requests are
 counted in the table, whose size is bounded. A worker that dies loses what it has not written: up to
-two seconds of usage, unless there is an outage.
+two seconds of usage, or six where there are many entries, unless there is an outage.
 """
 
 from __future__ import annotations
@@ -29,6 +32,9 @@ log = logging.getLogger("gateway")
 
 EVERY_S: Final = 1.0
 MERGE_EVERY_S: Final = 60.0
+#: More entries than this for each second wait, up to the longest time.
+ENTRIES_A_SECOND: Final = 2_000
+LONGEST_S: Final = 5
 #: How long a worker that stops tries to write the rest, and the pause between two tries.
 LAST_S: Final = 1.0
 _AGAIN_S: Final = 0.1
@@ -110,10 +116,23 @@ class UsageWriter:
             log.warning("usage could not be %s, and will be retried: %s", what, error)
 
     async def _keep_writing(self) -> None:
+        waited_s = 0
         while True:
             # At each full second of the clock, so that a minute's counts are written at its end.
             await asyncio.sleep(EVERY_S - self._clock_us() / 1e6 % EVERY_S)
-            await self.write()
+            waited_s += 1
+            if self._is_due(waited_s):
+                await self.write()
+                waited_s = 0
+
+    def _is_due(self, waited_s: int) -> bool:
+        """Are the counts to be written? waited_s: since that was last done"""
+        return (
+            len(self._table) <= waited_s * ENTRIES_A_SECOND
+            or waited_s >= LONGEST_S
+            or self._batch is not None
+            or self._table.open.minute_s != self._minute_s()
+        )
 
     async def _keep_merging(self) -> None:
         while True:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from unittest.mock import AsyncMock
 
 import pytest
 
@@ -17,7 +18,7 @@ from gateway.stores.redis.address import StoreAddress
 from gateway.stores.usage import writer as usage_writer
 from gateway.stores.usage.memory import MemoryUsageStore
 from gateway.stores.usage.scripts import UsageScripts
-from gateway.stores.usage.writer import UsageWriter
+from gateway.stores.usage.writer import LONGEST_S, UsageWriter
 from tests.kit.eventually import eventually
 from tests.kit.store_proxy import StoreProxy
 from tests.suites.usage import LATER_S, NOW_S, total
@@ -141,6 +142,53 @@ async def test_it_writes_by_itself(site, monkeypatch):
     site.count(1)
     await site.writer.stop()
     assert await total(site.store, "key:a") == 5
+
+
+async def test_many_entries_are_written_less_often(site, monkeypatch):
+    """Beyond some entries for each second they wait, for a bounded time and within their minute."""
+    site.count(2, "a")
+    assert site.writer._is_due(1)
+    monkeypatch.setattr(usage_writer, "ENTRIES_A_SECOND", 2)
+    for key_id in "bcde":
+        site.count(1, key_id)
+    due = [waited_s for waited_s in range(1, LONGEST_S + 1) if site.writer._is_due(waited_s)]
+    assert due == [3, 4, 5], "5 entries are 2 a second after three"
+    for key_id in "fghijklmno":
+        site.count(1, key_id)
+    assert [site.writer._is_due(waited_s) for waited_s in (LONGEST_S - 1, LONGEST_S)] == [
+        False,
+        True,
+    ]
+    site.now_s += 60
+    assert site.writer._is_due(1), "the minute is over"
+    site.now_s -= 60
+    site.is_down = True
+    assert not await site.writer.write()
+    assert site.writer._is_due(1), "a batch has no answer"
+
+
+async def test_it_waits_by_itself(site, monkeypatch):
+    """Between start and stop many entries are written once in the longest time."""
+    ticks = 0
+
+    async def tick(_: float) -> None:
+        nonlocal ticks
+        ticks += 1
+        if ticks > 2 * LONGEST_S:
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(usage_writer, "ENTRIES_A_SECOND", 0)
+    monkeypatch.setattr(usage_writer.asyncio, "sleep", tick)
+    written_at = []
+    monkeypatch.setattr(
+        site.writer, "write", AsyncMock(side_effect=lambda: written_at.append(ticks))
+    )
+    site.count(1)
+    writing = asyncio.ensure_future(site.writer._keep_writing())
+    while ticks <= 2 * LONGEST_S:
+        await asyncio.wait((writing,), timeout=0)
+    writing.cancel()
+    assert written_at == [LONGEST_S, 2 * LONGEST_S]
 
 
 async def test_it_merges_by_itself(site, monkeypatch):
