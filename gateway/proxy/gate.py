@@ -164,13 +164,20 @@ class Gate:
         ):
             self._admit(request, cached, fault)
             return
+        self._identify(request, credential, fault)
+
+    def _identify(
+        self, request: Request, credential: bytes | Refusal, fault: Refusal | None
+    ) -> None:
+        """Find the identity of the key that was sent, or that a certificate stands for."""
+        cache = request.cache
         if not isinstance(credential, Refusal):
-            known = self.directory.known(id_of(credential))
-            if isinstance(known, Identity) and is_secret_of(known.record, digest(credential)):
-                # It is that key to the last character, so it need not be parsed.
-                self._identified(request, None, fault, known)
-                return
             if cache.key_text != credential:
+                known = self.directory.known(id_of(credential))
+                if isinstance(known, Identity) and is_secret_of(known.record, digest(credential)):
+                    # It is that key to the last character, so it need not be parsed.
+                    self._identified(request, None, fault, known)
+                    return
                 cache.parse_key(credential)
             if cache.key_id is not None:
                 self._look(request, cache.key_id, cache.key_digest, fault)

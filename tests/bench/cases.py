@@ -174,6 +174,26 @@ def get_together(rig: Rig) -> Round:
     return once
 
 
+def _others_together(rig: Rig) -> Round:
+    """The same, each request of a client with another key."""
+    rig.use_limiter(limiter_client(rig.store_link, rig.metrics))
+    clients = [rig.connect() for _ in range(TOGETHER)]
+    requests = cycle([request(key) for key in rig.keys])
+
+    def once() -> None:
+        for client, _ in clients:
+            deliver(client, next(requests))
+        rig.loop.run()
+        rig.store_link.answer()
+        rig.answer(SIZED)
+
+    for _ in range(KEYS // TOGETHER):  # each key has been used once
+        once()
+    for _, seen in clients:
+        _expect(seen.last, b"200 OK")
+    return once
+
+
 def _away(rig: Rig) -> Round:
     """GETs as above while the store is away: the worker decides."""
     rig.store_link.is_up = False
@@ -267,6 +287,7 @@ CASES: Final = (
     Case("401, unknown key", _unknown_key),
     Case("404", _not_found),
     Case("GET, 16 at once, limiter's client", get_together, TOGETHER),
+    Case("GET, 16 at once, other keys", _others_together, TOGETHER),
     Case("GET, 16 at once, store away", _away, TOGETHER),
     Case("401, 16 at once, limiter's client", _unknown_together, TOGETHER),
     Case("limiter's client, 16 at once", _limiter, TOGETHER),

@@ -40,6 +40,7 @@ def test_what_is_minted_is_read(environment, randbelow):
     assert text[-6:] == checksum(text[:-6])
     for form in (text, text.encode()):
         assert key_format.parse(form) == (environment, key_id)
+    assert key_format.id_of(text.encode()) == key_id
     assert key_format.is_key_id(key_id)
     assert key_format.looks_like_key(text)
     assert key_format.holds_key(text.encode())
@@ -63,6 +64,7 @@ def test_every_character_comes_from_one_even_draw():
 def test_no_bytes_make_it_raise(text):
     """Whatever is sent as a key, the result is None, not an exception."""
     assert key_format.parse(text) is None
+    assert len(key_format.id_of(text)) <= 12
 
 
 @given(st.text(max_size=100))

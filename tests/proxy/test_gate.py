@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from gateway.domain.identity import Absent, Identity
 from gateway.domain.limits import Check, Decision
 from gateway.domain.networks import parse_network
-from gateway.domain.ports import Absent
 from tests.kit.proxy import (
     NOW_US,
     OK,
@@ -311,6 +311,56 @@ def test_keys_on_one_connection_are_separate(bench: ProxyBench) -> None:
         assert (counter.find(known.record.id) >= 0) if known else counter.find("ip") >= 0
     client.send(NO_KEY % b"/plain")
     assert status_of(client) == 401
+
+
+def test_a_key_by_another_client_of_a_proxy(bench: ProxyBench) -> None:
+    """Where the key may be used from is decided for each client, also on one connection."""
+    peer = bench.client().connection.client.ip
+    bench.use(replace(bench.context.gate.policy, trusted_proxies=(parse_network(peer),)))
+    key = bench.add_key(networks=ELSEWHERE)
+    clients = bench.client(), bench.client()
+    for address, expected in [("203.0.113.7", 200), ("192.0.2.7", 403), ("203.0.113.8", 200)] * 2:
+        for client in clients:
+            sent = request(key, "/plain")[:-2] + f"X-Forwarded-For: {address}\r\n\r\n".encode()
+            client.send(sent)
+            bench.answer()
+            assert status_of(client) == expected, address
+
+
+def test_a_known_key_is_found_once(bench: ProxyBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A next request with it is not looked up again, also where its other fields differ."""
+    client, directory = bench.client(), bench.context.gate.directory
+    asked: list[str] = []
+    known = directory.known
+
+    def find(key_id: str) -> Identity | Absent | None:
+        asked.append(key_id)
+        return known(key_id)
+
+    monkeypatch.setattr(directory, "known", find)
+    for number in range(3):
+        client.send(request(bench.key, "/plain")[:-2] + b"X-Number: %d\r\n\r\n" % number)
+        bench.answer()
+        assert status_of(client) == 200
+    assert asked == [bench.identities[bench.key].record.id]
+
+
+def _changed(key: str, at: int) -> str:
+    return f"{key[:at]}{'a' if key[at] != 'a' else 'b'}{key[at + 1 :]}"
+
+
+@pytest.mark.parametrize("is_known_first", [True, False])
+def test_every_character_of_a_key_counts(bench: ProxyBench, is_known_first: bool) -> None:
+    """A text that has a cached key's id is not that key: changed, longer or shorter anywhere."""
+    key = bench.key
+    changed = [_changed(key, at) for at in range(len(key))]
+    others = [key[1:], key[:-1], f"x{key}", f"{key}x", key.upper(), "x" * 9_000 + key]
+    client = bench.client()
+    if is_known_first:
+        assert asked_again(bench, client, key) == 200
+    for text in (*changed, *others):
+        assert asked_again(bench, client, text) == 401, text
+        assert asked_again(bench, client, key) == 200
 
 
 def test_a_known_key_on_another_route(bench: ProxyBench) -> None:
