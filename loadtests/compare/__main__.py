@@ -35,7 +35,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     lacking = tools.missing(["nginx", "wrk", "redis-server"])
     if lacking:
-        _say_missing(lacking)
+        tools.say_missing(lacking)
         return 1
     peers, left_out = _available()
     results, told = Results(), list[Verdict]()
@@ -111,17 +111,12 @@ def _available() -> tuple[list[Peer], list[str]]:
     here, left_out = [], []
     for peer in PEERS.values():
         if lacking := tools.missing(peer.needs):
-            _say_missing(lacking)
+            tools.say_missing(lacking)
             names = ", ".join(tool.name for tool in lacking)
             left_out.append(f"{peer.title} was left out: {names} is not on this machine")
         else:
             here.append(peer)
     return here, left_out
-
-
-def _say_missing(lacking: Sequence[tools.Tool]) -> None:
-    for tool in lacking:
-        print(f"missing: {tool.name}; {tool.how}", file=sys.stderr)
 
 
 def _how(timing: Timing) -> str:

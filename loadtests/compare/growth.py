@@ -63,7 +63,7 @@ class Site:
         store = start_store(stack)
         write_gateway_keys(store.url, self.keys, is_full=True)
         policies = ours.write_policies(folder / "policies", upstream, "all", self.paths)
-        served = ours.serve(folder, policies, store, stack, workers=self.workers)
+        served = ours.serve(folder, policies, store.url, stack, workers=self.workers)
         keys, paths = [key.text for key in self.keys], map(_within, self.paths)
         write_lines(folder / "lines.txt", keys if self.lines == "key" else paths)
         return Running(served.port, served.pid, store)

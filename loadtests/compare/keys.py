@@ -93,12 +93,13 @@ def write_gateway_keys(url: str, keys: Sequence[ApiKey], *, is_full: bool) -> No
     async def write() -> None:
         async with open_managed(parse_url(url)) as stores:
             for key in keys:
-                await stores.keys.add(_record(key, is_full))
+                await stores.keys.add(record_of(key, is_full=is_full))
 
     asyncio.run(write())
 
 
-def _record(key: ApiKey, is_full: bool) -> KeyRecord:
+def record_of(key: ApiKey, *, is_full: bool) -> KeyRecord:
+    """Its record. is_full: as in `write_gateway_keys`"""
     return KeyRecord(
         id=key.id,
         digest=key_format.digest(key.text.encode()),

@@ -22,7 +22,6 @@ from loadtests.compare.keys import (
 from loadtests.compare.processes import Program
 from loadtests.compare.scenarios import Layer
 from tests.kit.ports import free_port
-from tests.kit.redis_server import RedisServer
 
 #: The failed attempts of one address are limited by default; here they are measured.
 _GATEWAY: Final = f"environment: {ENVIRONMENT}\nfailed_auth: {{rate: {BENCH_RATE}/minute}}\n"
@@ -83,19 +82,19 @@ def write_policies(folder: Path, upstream: int, layer: Layer, paths: list[str]) 
 def serve(
     folder: Path,
     policies: Path,
-    store: RedisServer,
+    store: str,
     stack: ExitStack,
     *,
     workers: int = 1,
     access_log: bool = False,
 ) -> Served:
-    """Start a gateway, to be stopped by the stack. Raises NotStarted."""
+    """Start a gateway, to be stopped by the stack. store: its URL. Raises NotStarted."""
     port, admin = free_port(), free_port()
     program = Program(
         folder,
         *(sys.executable, "-m", "gateway", "serve", "--policies", str(policies)),
         *("--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin}"),
-        *("--store", store.url, "--data", str(folder / "data"), "--workers", str(workers)),
+        *("--store", store, "--data", str(folder / "data"), "--workers", str(workers)),
         *("--couriers", "0"),  # the others deliver no webhooks either
         *("--access-log", str(folder / "access.log") if access_log else "off"),
         environment={k: v for k, v in os.environ.items() if not k.startswith("GATEWAY_")},

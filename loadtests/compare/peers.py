@@ -105,7 +105,12 @@ def _start_ours(site: Site, stack: ExitStack) -> Running:
     key_files.write_gateway_keys(store.url, site.keys.kept(), is_full=is_full)
     policies = ours.write_policies(site.folder / "policies", site.upstream, site.layer, ["/**"])
     served = ours.serve(
-        site.folder, policies, store, stack, workers=site.workers, access_log=site.layer == "log"
+        site.folder,
+        policies,
+        store.url,
+        stack,
+        workers=site.workers,
+        access_log=site.layer == "log",
     )
     if site.layer == "process":
         # During an outage a worker decides locally, for cached keys.

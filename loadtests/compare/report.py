@@ -14,9 +14,8 @@ from loadtests.compare.peers import PEERS
 from loadtests.compare.scenarios import LAYERS, Scenario
 from loadtests.compare.spread import Spread, Verdict, ratios
 
-#: The marks around a report in a file; the rest of the file is unchanged.
-BEGIN: Final = "<!-- report: begin -->"
-END: Final = "<!-- report: end -->"
+#: The name of the marks around a report in a file.
+MARK: Final = "report"
 
 _FIGURE = re.compile(r"-?[\d.,]+( \(-?[\d.,]+ to -?[\d.,]+\))?( \S{1,2})?").fullmatch
 _COLUMNS: Final = (
@@ -32,7 +31,7 @@ def write(
     told:    the objectives, met and missed
     remarks: what was left out and how it was measured, a line each
     """
-    parts = ["## The machine", _table(("", ""), list(machine.items()))]
+    parts = ["## The machine", table(("", ""), list(machine.items()))]
     if remarks:
         parts.append("\n".join(f"- {remark}" for remark in remarks))
     if told:
@@ -43,12 +42,13 @@ def write(
     return "\n\n".join(parts) + "\n"
 
 
-def put(path: Path, report: str) -> None:
+def put(path: Path, report: str, mark: str = MARK) -> None:
     """Write a report into a file: between its marks if it has them, else as the whole file."""
-    block = f"{BEGIN}\n\n{report}\n{END}"
+    first, last = f"<!-- {mark}: begin -->", f"<!-- {mark}: end -->"
+    block = f"{first}\n\n{report}\n{last}"
     old = path.read_text(encoding="utf-8") if path.exists() else ""
-    head, begin, rest = old.partition(BEGIN)
-    _, end, tail = rest.partition(END)
+    head, begin, rest = old.partition(first)
+    _, end, tail = rest.partition(last)
     text = f"{head}{block}{tail}" if begin and end else f"{block}\n"
     path.write_text(text, encoding="utf-8")
 
@@ -100,11 +100,11 @@ def _figures(results: Results, row: Scenario) -> str:
         for (failed, name), reason in results.failures.items()
         if failed == row
     ]
-    return "\n\n".join([_table(_COLUMNS, lines), *reasons])
+    return "\n\n".join([table(_COLUMNS, lines), *reasons])
 
 
 def _verdict_table(told: Sequence[Verdict]) -> str:
-    return _table(
+    return table(
         ("", "found", "at most", "", ""),
         [
             (
@@ -127,8 +127,8 @@ def _model(results: Results) -> list[str]:
     rows = [(part.title, "-" if part.us is None else part.us.text(2)) for part in found]
     wrong = [(each.title, each.percent.text(0)) for each in model.deviations(results, found)]
     return [
-        *("### A request's cost as a sum", _SUM, _table(("", "CPU µs"), rows)),
-        *([_table(("the sum is wrong by", "%"), wrong)] if wrong else []),
+        *("### A request's cost as a sum", _SUM, table(("", "CPU µs"), rows)),
+        *([table(("the sum is wrong by", "%"), wrong)] if wrong else []),
     ]
 
 
@@ -142,7 +142,7 @@ def _layers() -> str:
     )
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """A Markdown table, its columns padded with spaces; numbers are right-aligned."""
     cells = [[_cell(text) for text in row] for row in (head, *rows)]
     widths = [max(3, *(len(row[column]) for row in cells)) for column in range(len(head))]

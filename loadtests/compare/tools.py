@@ -6,6 +6,7 @@ import importlib.util
 import re
 import shutil
 import subprocess
+import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -50,6 +51,12 @@ def find(name: str) -> Tool:
 def missing(names: Iterable[str]) -> list[Tool]:
     """The tools that are not on this machine."""
     return [tool for tool in map(find, names) if tool.path is None]
+
+
+def say_missing(lacking: Iterable[Tool]) -> None:
+    """Print which are missing, and how to install them."""
+    for tool in lacking:
+        print(f"missing: {tool.name}; {tool.how}", file=sys.stderr)
 
 
 def path_of(name: str) -> Path:

@@ -1,4 +1,4 @@
-"""A real Redis Cluster of six processes: three masters, a replica of each."""
+"""A real Redis Cluster: by default of six processes, three masters and a replica of each."""
 
 from __future__ import annotations
 
@@ -37,9 +37,16 @@ class Member(NamedTuple):
 
 
 class RedisCluster:
-    """Six servers. Every method blocks: within a loop, call it in a thread."""
+    """Its servers, masters first. Every method blocks: within a loop, call it in a thread."""
 
-    def __init__(self, *arguments: str, node_timeout_ms: int = 1_000) -> None:
+    def __init__(
+        self,
+        *arguments: str,
+        node_timeout_ms: int = 1_000,
+        masters: int = MASTERS,
+        has_replicas: bool = True,
+    ) -> None:
+        self._masters = masters
         self.nodes = [
             RedisServer(
                 *("--cluster-enabled", "yes", "--cluster-node-timeout", str(node_timeout_ms)),
@@ -47,7 +54,7 @@ class RedisCluster:
                 *arguments,
                 port=_free_port_and_bus(),
             )
-            for _ in range(2 * MASTERS)
+            for _ in range(2 * masters if has_replicas else masters)
         ]
 
     @property
@@ -68,9 +75,10 @@ class RedisCluster:
         """Start all, make them a cluster and wait until it is ready."""
         for node in self.nodes:
             node.start()
-        masters, replicas = self.nodes[:MASTERS], self.nodes[MASTERS:]
+        count = self._masters
+        masters, replicas = self.nodes[:count], self.nodes[count:]
         for index, node in enumerate(masters):
-            first, last = index * SLOTS // MASTERS, (index + 1) * SLOTS // MASTERS
+            first, last = index * SLOTS // count, (index + 1) * SLOTS // count
             self.ask(node, "CLUSTER", "SET-CONFIG-EPOCH", index + 1)
             self.ask(node, "CLUSTER", "ADDSLOTS", *range(first, last))
         for node in self.nodes[1:]:
@@ -79,7 +87,7 @@ class RedisCluster:
             lambda: all(len(self.view(n)) == len(self.nodes) for n in self.nodes),
             "all nodes know each other",
         )
-        for replica, master in zip(replicas, masters, strict=True):
+        for replica, master in zip(replicas, masters, strict=False):
             self.ask(replica, "CLUSTER", "REPLICATE", self.id_of(master))
         self.heal()
         return self
@@ -109,7 +117,7 @@ class RedisCluster:
                 return False
         masters = [n for n, role in zip(self.nodes, roles, strict=True) if role == "master"]
         owners = {tuple(sorted(self.owners_by(node).items())) for node in self.nodes}
-        return len(masters) == MASTERS and len(owners) == 1
+        return len(masters) == self._masters and len(owners) == 1
 
     def flush(self) -> None:
         for node in self.nodes:
@@ -170,7 +178,8 @@ class RedisCluster:
 
     def other(self, node: RedisServer) -> RedisServer:
         """A master that is not this one."""
-        found = {self.owner(index * SLOTS // MASTERS) for index in range(MASTERS)}
+        count = self._masters
+        found = {self.owner(index * SLOTS // count) for index in range(count)}
         return min(found - {node}, key=lambda other: other.port)
 
     def at(self, port: int) -> RedisServer:

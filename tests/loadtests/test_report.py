@@ -12,6 +12,9 @@ from loadtests.compare.spread import Spread, Verdict
 REFUSED = Scenario(WORKLOADS["refused"])
 
 
+BEGIN, END = "<!-- report: begin -->", "<!-- report: end -->"
+
+
 def figures(cpu_us: float, store_us: float = 5.0, store_calls: float = 0.1) -> Figures:
     return Figures(12_345.6, 1.25, 9.5, cpu_us, store_us, store_calls, 56.4)
 
@@ -66,10 +69,10 @@ def test_tables_are_tables() -> None:
 def test_a_report_is_written_between_its_marks(tmp_path: Path) -> None:
     """The rest of the file is kept, also when a second report replaces the first."""
     path = tmp_path / "README.md"
-    path.write_text(f"# Before\n\n{report.BEGIN}\nold\n{report.END}\n\n# After\n")
+    path.write_text(f"# Before\n\n{BEGIN}\nold\n{END}\n\n# After\n")
     report.put(path, "first\n")
     report.put(path, "second\n")
-    expected = f"# Before\n\n{report.BEGIN}\n\nsecond\n\n{report.END}\n\n# After\n"
+    expected = f"# Before\n\n{BEGIN}\n\nsecond\n\n{END}\n\n# After\n"
     assert path.read_text() == expected
 
 
@@ -78,4 +81,4 @@ def test_a_file_without_marks_is_written_whole(tmp_path: Path) -> None:
     path = tmp_path / "report.md"
     report.put(path, "first\n")
     report.put(path, "second\n")
-    assert path.read_text() == f"{report.BEGIN}\n\nsecond\n\n{report.END}\n"
+    assert path.read_text() == f"{BEGIN}\n\nsecond\n\n{END}\n"

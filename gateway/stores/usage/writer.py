@@ -25,20 +25,26 @@ from typing import Final, Protocol
 from gateway.domain.ports import StoreDown, UsageBatch
 from gateway.domain.usage import bucket_start
 from gateway.observe.log_throttle import LogThrottle
-from gateway.observe.usage_table import UsageTable
+from gateway.observe.usage_table import MOST_ENTRIES, UsageTable
 from gateway.tasks import end, spawn
 
 log = logging.getLogger("gateway")
 
 EVERY_S: Final = 1.0
 MERGE_EVERY_S: Final = 60.0
-#: More entries than this for each second wait, up to the longest time.
+#: More entries than this for each second wait: for a bounded time, and while they are not too many.
 ENTRIES_A_SECOND: Final = 2_000
 LONGEST_S: Final = 5
+MOST_WAITING: Final = MOST_ENTRIES // 2
 #: How long a worker that stops tries to write the rest, and the pause between two tries.
 LAST_S: Final = 1.0
 _AGAIN_S: Final = 0.1
 _LOG_EVERY_S: Final = 60.0
+
+
+def is_due(entries: int, waited_s: int) -> bool:
+    """Are so many entries to be written after this time?"""
+    return entries <= waited_s * ENTRIES_A_SECOND or waited_s >= LONGEST_S or entries > MOST_WAITING
 
 
 class UsageSink(Protocol):
@@ -128,8 +134,7 @@ class UsageWriter:
     def _is_due(self, waited_s: int) -> bool:
         """Are the counts to be written? waited_s: since that was last done"""
         return (
-            len(self._table) <= waited_s * ENTRIES_A_SECOND
-            or waited_s >= LONGEST_S
+            is_due(len(self._table), waited_s)
             or self._batch is not None
             or self._table.open.minute_s != self._minute_s()
         )

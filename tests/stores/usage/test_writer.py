@@ -18,7 +18,7 @@ from gateway.stores.redis.address import StoreAddress
 from gateway.stores.usage import writer as usage_writer
 from gateway.stores.usage.memory import MemoryUsageStore
 from gateway.stores.usage.scripts import UsageScripts
-from gateway.stores.usage.writer import LONGEST_S, UsageWriter
+from gateway.stores.usage.writer import LONGEST_S, MOST_WAITING, UsageWriter, is_due
 from tests.kit.eventually import eventually
 from tests.kit.store_proxy import StoreProxy
 from tests.suites.usage import LATER_S, NOW_S, total
@@ -153,6 +153,7 @@ async def test_many_entries_are_written_less_often(site, monkeypatch):
         site.count(1, key_id)
     due = [waited_s for waited_s in range(1, LONGEST_S + 1) if site.writer._is_due(waited_s)]
     assert due == [3, 4, 5], "5 entries are 2 a second after three"
+    assert is_due(MOST_WAITING + 1, 1), "the table would be full"
     for key_id in "fghijklmno":
         site.count(1, key_id)
     assert [site.writer._is_due(waited_s) for waited_s in (LONGEST_S - 1, LONGEST_S)] == [

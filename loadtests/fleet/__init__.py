@@ -1,0 +1,1 @@
+"""What a large fleet needs of Redis, computed from what single things cost."""
