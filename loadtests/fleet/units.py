@@ -11,9 +11,9 @@ import random
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from itertools import count
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, fields
+from itertools import count
 from typing import Final
 
 from redis.asyncio import Redis
