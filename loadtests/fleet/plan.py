@@ -30,6 +30,7 @@ class Costs:
 
     worker: float
     decision: float
+    busy_decision: float
     look_up: float
     usage_entry: float
     usage_merge: float
@@ -54,7 +55,7 @@ class Plan:
     """What a fleet needs. Shares are of one core of the node that has keys, accounts and usage.
 
     workers:  each with a core, WORKER_LOAD busy; a whole number for each gateway
-    masters:  for decisions alone, NODE_LOAD busy
+    masters:  for decisions, NODE_LOAD busy, if many come at once, and if each comes alone
     usage:    the share that takes writing and merging usage
     look_ups: the share that takes reading keys that a worker's cache has no room for
     idle:     the share that workers take which do nothing
@@ -62,7 +63,7 @@ class Plan:
     """
 
     workers: int
-    masters: int
+    masters: tuple[int, int]
     usage: float
     look_ups: float
     idle: float
@@ -86,7 +87,10 @@ def plan(fleet: Fleet, costs: Costs) -> Plan:
     cached = workers * min(keys, CAPACITY) * RECORDS
     return Plan(
         workers=workers,
-        masters=ceil(fleet.requests_s * costs.decision / 1e6 / NODE_LOAD),
+        masters=(
+            ceil(fleet.requests_s * costs.busy_decision / 1e6 / NODE_LOAD),
+            ceil(fleet.requests_s * costs.decision / 1e6 / NODE_LOAD),
+        ),
         usage=(entries_s * costs.usage_entry + merges_s * costs.usage_merge) / 1e6,
         look_ups=read_s * costs.look_up / 1e6,
         idle=workers / HEARTBEAT_S * costs.heartbeat / 1e6,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Final
 
 from loadtests.compare.report import table
@@ -43,8 +44,7 @@ def write(
     ]
     costs = Costs(
         cluster.middle,
-        *(of_node[name].middle for name in ("decision", "look_up", "usage_entry", "usage_merge")),
-        of_node["heartbeat"].middle,
+        *(of_node[each.name].middle for each in fields(Costs) if each.name != "worker"),
     )
     parts = [table(("", "CPU µs"), rows)]
     for by_key, where in ((False, "each key at every gateway"), (True, "each key at one gateway")):
@@ -63,6 +63,8 @@ def write(
 
 
 def _limit(keys: int | None) -> str:
+    if keys == 0:
+        return f"With a thousand keys already the keys' node is more than {NODE_LOAD:.0%} busy."
     if keys is None:
         return f"The keys' node is less than {NODE_LOAD:.0%} busy with any number of keys."
     return f"With {keys:,} keys the keys' node is {NODE_LOAD:.0%} busy."
@@ -71,7 +73,7 @@ def _limit(keys: int | None) -> str:
 def _rows(plans: Sequence[Plan]) -> list[tuple[str, ...]]:
     return [
         ("workers", *(f"{one.workers:,}" for one in plans)),
-        ("masters for decisions", *(f"{one.masters:,}" for one in plans)),
+        ("masters for decisions", *(" to ".join(map(str, one.masters)) for one in plans)),
         ("keys' node: usage", *(f"{one.usage:.1%}" for one in plans)),
         ("keys' node: look-ups", *(f"{one.look_ups:.1%}" for one in plans)),
         ("keys' node: idle workers", *(f"{one.idle:.1%}" for one in plans)),
