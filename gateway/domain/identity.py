@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
+from math import inf
 from typing import Final
 
 from gateway.domain.costs import Costing
@@ -116,7 +117,9 @@ class Identity:
     current: False once the key or account has changed; code that keeps an identity across an await
              checks this before it uses it
     grants:  by route name, under the policy `granted_under`
-    seen_at: the last address that it was used from and may be used from; "": none yet
+    digest:  that of the record, so that a request need not touch the record's memory
+    valid_under, valid_until_us, valid_at: the policy under which it was found valid last, until
+             when it is by the store's time, and the client's address; see `is_valid`
     referenced: it was used since the cache last searched for one to evict
     quiet_until: when its use is reported next, in heartbeats of the directory
     """
@@ -126,6 +129,29 @@ class Identity:
     current: bool = True
     grants: dict[str, Grant] = field(default_factory=dict, repr=False)
     granted_under: Policy | None = field(default=None, repr=False)
-    seen_at: str = field(default="", repr=False)
+    digest: bytes = field(init=False, repr=False)
+    valid_under: Policy | None = field(default=None, repr=False)
+    valid_until_us: float = field(default=0, repr=False)
+    valid_at: str = field(default="", repr=False)
     referenced: bool = field(default=False, repr=False)
     quiet_until: int = field(default=0, repr=False)
+
+    def __post_init__(self) -> None:
+        self.digest = self.record.digest
+
+    def is_valid(self, policy: Policy, now_us: int, client_ip: str) -> bool:
+        """Was it found valid for this, and is still? False: ask `judge.key_refusal`.
+
+        Status and ranges are those of the record, which never changes; only the time passes.
+        """
+        return (
+            self.valid_under is policy
+            and self.valid_at == client_ip
+            and now_us < self.valid_until_us
+        )
+
+    def note_valid(self, policy: Policy, client_ip: str) -> None:
+        """It was found valid under this policy, from this address."""
+        expires_us = self.record.expires_us
+        self.valid_until_us = inf if expires_us is None else expires_us
+        self.valid_under, self.valid_at = policy, client_ip

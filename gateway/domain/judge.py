@@ -43,29 +43,20 @@ from gateway.errors import (
 _address = lru_cache(maxsize=4_096)(parse_address)
 
 
-def is_secret_of(record: KeyRecord, digest: bytes) -> bool:
-    """Is this the digest of the key's text?"""
-    return compare_digest(record.digest, digest)
-
-
 def key_refusal(
-    record: KeyRecord,
-    digest: bytes | None,
-    environment: str,
-    now_us: int,
-    client_ip: str | None,
+    record: KeyRecord, digest: bytes | None, environment: str, now_us: int, client_ip: str
 ) -> Refusal | None:
     """Why the key is not valid now and from this address; None: it is.
 
     digest:    that of the key that the client sent; None: it was compared, or the client's
                certificate stands for the key
     now_us:    the store's time, Unix microseconds
-    client_ip: the client's address, as `parse_address` formats it; None: it is allowed
+    client_ip: the client's address, as `parse_address` formats it
     """
-    if digest is not None and not is_secret_of(record, digest):
+    if digest is not None and not compare_digest(record.digest, digest):
         return KEY_UNKNOWN
     refusal = status_refusal(record, environment, now_us)
-    if refusal is None and record.networks and client_ip is not None:
+    if refusal is None and record.networks:
         return network_refusal(record, client_ip)
     return refusal
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from hmac import compare_digest
 from secrets import randbelow
 from time import perf_counter
 from typing import Final
@@ -29,7 +30,7 @@ from gateway.domain.costs import (
 )
 from gateway.domain.headers import HeaderRules
 from gateway.domain.identity import Absent, Grant, Identity
-from gateway.domain.judge import address_refusal, is_secret_of, key_refusal
+from gateway.domain.judge import address_refusal, key_refusal
 from gateway.domain.key_format import digest, id_of
 from gateway.domain.limits import MOST_LEASE, SECOND_US, Check, Decision
 from gateway.domain.mcp.discovery import is_discovery
@@ -174,7 +175,7 @@ class Gate:
         if not isinstance(credential, Refusal):
             if cache.key_text != credential:
                 known = self.directory.known(id_of(credential))
-                if isinstance(known, Identity) and is_secret_of(known.record, digest(credential)):
+                if isinstance(known, Identity) and compare_digest(known.digest, digest(credential)):
                     # It is that key to the last character, so it need not be parsed.
                     self._identified(request, None, fault, known)
                     return
@@ -236,17 +237,16 @@ class Gate:
             else:
                 self._refuse(request, fault or STORE_UNAVAILABLE)
             return
-        policy, client_ip = request.policy, request.client_ip
-        refusal = key_refusal(
-            identity.record,
-            key_digest,
-            policy.environment,
-            self.clock_us(),
-            None if client_ip == identity.seen_at else client_ip,
-        )
+        policy, client_ip, now_us = request.policy, request.client_ip, self.clock_us()
+        refusal = None
+        if key_digest is not None or not identity.is_valid(policy, now_us, client_ip):
+            refusal = key_refusal(
+                identity.record, key_digest, policy.environment, now_us, client_ip
+            )
+            if refusal is None:
+                identity.note_valid(policy, client_ip)
         if refusal is None:
             self.directory.touch(identity)
-            identity.seen_at = client_ip
             cache = request.cache
             cache.identity, cache.epoch = identity, self.epoch
             cache.credential = request.fields.credential
