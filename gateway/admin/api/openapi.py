@@ -41,7 +41,7 @@ version may rename fields; the changelog lists the old and the new names.
 """
 #: What the statuses of refusals mean; the schema is Error, except for 422.
 _REFUSALS: Final = {
-    400: "The body is not a JSON object.",
+    400: "The request cannot be read as HTTP/1.1, or its body is not a JSON object.",
     401: "The admin token is missing or wrong.",
     404: "No such key, account, limit, integration, watch, event or delivery.",
     408: "The body did not arrive in time.",
@@ -49,14 +49,16 @@ _REFUSALS: Final = {
     412: "It was changed by someone else since it was read.",
     413: "The body is too large.",
     415: "The body was not sent as application/json.",
+    417: "An expectation other than 100-continue.",
     421: "The name in Host is not allowed.",
     422: "The input has faults.",
     428: "The call needs If-Match.",
     429: "Too many wrong tokens were sent from this address.",
+    431: "The request has more or larger headers than the API accepts.",
     503: "The store cannot be reached, is not shared, or has no room for an event or a delivery.",
 }
-_OF_ALL: Final = (401, 421, 422, 429, 503)
-_OF_BODIES: Final = (400, 408, 413, 415)
+_OF_ALL: Final = (400, 401, 417, 421, 422, 429, 431, 503)
+_OF_BODIES: Final = (408, 413, 415)
 _HEADERS: Final = {
     401: {"WWW-Authenticate": ("string", "Bearer")},
     429: {"Retry-After": ("integer", "Seconds to wait.")},

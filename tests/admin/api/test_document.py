@@ -54,6 +54,25 @@ async def test_it_lists_exactly_the_served_operations(tmp_path: Path) -> None:
     assert served - {("HEAD", path) for _, path in served} == described
 
 
+@pytest.mark.parametrize(
+    ("headers", "status"),
+    [
+        ({"Transfer-Encoding": "8z$V"}, 400),
+        ({"Expect": "nothing"}, 417),
+        ({f"X-{number}": "x" * 8_000 for number in range(5)}, 431),
+    ],
+)
+async def test_refusals_of_heads_are_described(
+    tmp_path: Path, headers: dict[str, str], status: int
+) -> None:
+    """For every operation, as a client may send such a head with any of them."""
+    async with AdminScene(tmp_path) as scene:
+        answer = await scene.ask("GET", "/usage/routes", headers=headers)
+    assert answer.status == status
+    for methods in DOCUMENT["paths"].values():
+        assert all(str(status) in operation["responses"] for operation in methods.values())
+
+
 def test_every_schema_is_valid() -> None:
     """JSON Schema 2020-12, which OpenAPI 3.1 uses; every reference has a target."""
     for schema in SCHEMAS.values():
