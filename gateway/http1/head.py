@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from ipaddress import IPv6Address
 from typing import Final
 
@@ -20,7 +21,6 @@ from gateway.domain.headers import (
     Handling,
     HeaderRules,
     holds_secret,
-    may_hold_credential,
     read_credential,
     without_secrets,
 )
@@ -38,6 +38,7 @@ from gateway.errors import (
     VERSION_UNKNOWN,
     Refusal,
 )
+from gateway.http1.field_lines import name_of, plain_lines, split_fields
 from gateway.http1.trace_context import TraceParent, read_trace_context
 from gateway.http1.websocket import read_handshake
 
@@ -46,48 +47,42 @@ from gateway.http1.websocket import read_handshake
 #: The longest registered one has 17 letters; the bound keeps the access log's lines short.
 _REQUEST_LINE = re.compile(rb"([A-Z][A-Z_-]{0,31}) ([\x21-\x7e]+) HTTP/1\.([01])").fullmatch
 _OTHER_VERSION = re.compile(rb"[A-Z][A-Z_-]{0,31} [\x21-\x7e]+ HTTP/[0-9]\.[0-9]").fullmatch
-#: RFC 9112, 5: field-name ":" OWS field-value OWS, each line ended by CRLF. "A server MUST reject
-#: any received request message that contains whitespace between a header field name and colon";
-#: obs-fold, bare CR or LF, NUL and other control characters do not match either.
-_FIELD_LINES = re.compile(
-    rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*+\r\n)*"
-).fullmatch
 #: RFC 9112, 3.2 and RFC 3986, 3.2.2: a name, an IPv4 address or a bracketed IPv6 one; no userinfo.
 #: RFC 1035, 2.3.4: a name has at most 255 octets.
 _HOST = re.compile(
     rb"(?:[A-Za-z0-9\-._~]{1,255}|\[([0-9A-Fa-f:.]{2,45})\])(?::([0-9]{1,5}))?"
 ).fullmatch
+#: The longest Host: a name or an address, and its port.
+MOST_HOST_BYTES: Final = 255 + len(":65535")
 _DIGITS = re.compile(rb"[0-9]{1,18}").fullmatch
 #: Whole lines that may carry a key. From CRLF to CRLF: after a bare LF nothing is read.
 _CREDENTIALS = re.compile(
     rb"\r\n(?i:(authorization)|apikey):([\t\x20-\x7e\x80-\xff]*+)(?=\r\n)"
 ).findall
 _SAFE_ID = re.compile(rb"[A-Za-z0-9._-]{1,128}").fullmatch
-_BEARER = re.compile(rb"[Aa]uthorization: Bearer ([!-~]++)\r\n").match
 #: RFC 9112, 6.1: a list of transfer codings; none with parameters is supported.
 _CODINGS = re.compile(rb"(?:[ \t]*+[!#$%&'*+\-.^_`|~0-9A-Za-z]++[ \t]*+,)+[ \t]*+chunked").fullmatch
 
 #: The gateway's name in Via.
 PSEUDONYM: Final = b"rate-limiting-gateway"
 #: The gateway's own line, by the minor version of the request that was received.
-_VIA: Final = (b"Via: 1.0 %b\r\n" % PSEUDONYM, b"Via: 1.1 %b\r\n" % PSEUDONYM)
+_VIA: Final = (b"Via: 1.0 %b" % PSEUDONYM, b"Via: 1.1 %b" % PSEUDONYM)
 #: The most gateways of this name, and proxies of any name, that a request may have passed. After
 #: more it is in a loop.
 MOST_GATEWAYS: Final = 8
 MOST_PROXIES: Final = 32
 
-#: Cached blocks, without their keys. A flood of different blocks only empties this cache.
-MOST_BLOCKS: Final = 512
-MOST_BLOCK_BYTES: Final = 1_024
+#: Fields that describe the message itself. Most requests of clients have none of them.
+_OF_MESSAGE: Final = frozenset(
+    (b"connection", b"content-length", b"expect", b"transfer-encoding", b"upgrade", b"via")
+)
+_NONE: Final = frozenset[bytes]()
+_KEEP_ALIVE: Final = {b"keep-alive"}
 
 # Module constants: looking up a member of an Enum costs more than comparing it.
 _FORWARDED: Final = Handling.FORWARDED
 _READ: Final = Handling.READ
 _FROM_TRUSTED: Final = Handling.FROM_TRUSTED
-
-
-#: A field: its name in lower case, its name as it was sent, its value.
-_Line = tuple[bytes, bytes, bytes]
 
 
 @dataclass(slots=True)
@@ -154,109 +149,34 @@ def parse_request_line(line: bytes) -> RequestLine | Refusal:
     return RequestLine(method.decode("ascii"), target, 1 if minor == b"1" else 0)
 
 
-class FieldParser:
-    """Parses header blocks under the rules of one policy.
+def parse_fields(rules: HeaderRules, block: bytes, minor: int) -> Fields | Refusal:
+    """Parse the header lines, each with its CRLF, without the empty line after them.
 
-    A proxy in front of the gateway sends the requests of many keys over one connection. The lines
-    without the key are cached, so that a request with another key costs a third. The cache holds no
-    keys.
+    minor: of the request line, as HTTP/1.0 has no chunks and requires no Host
     """
-
-    __slots__ = ("_blocks", "_rules")
-
-    def __init__(self, rules: HeaderRules) -> None:
-        self._rules = rules
-        self._blocks: dict[tuple[bytes, int], Fields] = {}
-
-    def parse(self, block: bytes, minor: int) -> Fields | Refusal:
-        """Parse the header lines, each with its CRLF, without the empty line after them.
-
-        minor: of the request line, as HTTP/1.0 has no chunks and requires no Host.
-        """
-        at = block.find(b"uthorization: Bearer ") - 1
-        if at == 0 or (at > 0 and block.startswith(b"\r\n", at - 2)):
-            line = _BEARER(block, at)
-            if line is not None:
-                fields = self._without_key(block[:at] + block[line.end() :], minor)
-                if fields is not None:
-                    return _with_key(fields, line[1])
-        return _parse(self._rules, block, minor, self._rules.most)
-
-    def _without_key(self, rest: bytes, minor: int) -> Fields | None:
-        """Parse the lines without the Bearer line; None: they must be parsed together with it."""
-        known = self._blocks.get((rest, minor))
-        if known is not None:
-            return known
-        if len(rest) > MOST_BLOCK_BYTES:
-            return None
-        fields = _parse(self._rules, rest, minor, self._rules.most - 1)
-        if isinstance(fields, Refusal):
-            return None
-        # A second credential, in either form, must be compared with the first, and may be a key.
-        # If two others differ, `authorization` is empty, but `credential` is a refusal.
-        if fields.credential is not KEY_MISSING or may_hold_credential(rest):
-            return None
-        if len(self._blocks) >= MOST_BLOCKS:
-            self._blocks.clear()
-        self._blocks[rest, minor] = fields
-        return fields
-
-
-def _with_key(fields: Fields, key: bytes) -> Fields:
-    return Fields(
-        fields.host,
-        fields.length,
-        fields.chunked,
-        fields.close,
-        fields.keep,
-        fields.expects,
-        fields.websocket,
-        key,
-        b"Authorization: Bearer %b\r\n" % key,
-        fields.forwarded_for,
-        fields.forwarded,
-        fields.request_id,
-        fields.forward,
-        fields.proxied,
-        fields.counted,
-        fields.bare,
-        fields.asked,
-        fields.trace,
-        fields.fault,
-    )
-
-
-def _parse(rules: HeaderRules, block: bytes, minor: int, most: int) -> Fields | Refusal:
-    if not _FIELD_LINES(block):
-        return BAD_HEADER
-    lines = block.split(b"\r\n")
-    lines.pop()
-    if len(lines) > most:
+    most = rules.most
+    if block.count(b"\n") > most:
         return HEADERS_TOO_LARGE
+    plain = plain_lines(block)
+    if plain is None:
+        return BAD_HEADER
     handling = rules.handling
     read: dict[bytes, list[bytes]] = {}
-    kept: list[_Line] = []
-    proxied: list[_Line] = []
-    for line in lines:
-        name, _, value = line.partition(b":")
-        value = value.strip(b" \t")
+    kept: list[bytes] = []
+    proxied: list[bytes] = []
+    for line, name, value in split_fields(plain):
         lower, how = handling(name)
         if how is _FORWARDED:
-            kept.append((lower, name, value))
+            kept.append(line)
         elif how is _READ:
             read.setdefault(lower, []).append(value)
         elif how is _FROM_TRUSTED:
-            proxied.append((lower, name, value))
+            proxied.append(line)
     fields = Fields(bare=True)
-    refusal = (
-        _read_host(fields, read, minor)
-        or _read_framing(fields, read, minor)
-        or _read_expect(fields, read, minor)
-        or _via_fault(read.get(b"via", ()))
-    )
+    refusal = _read_host(fields, read, minor)
     if refusal is not None:
         return refusal
-    nominated = _read_connection(fields, read.get(b"connection", ()), most)
+    nominated = _NONE if _OF_MESSAGE.isdisjoint(read) else _read_message(fields, read, minor, most)
     if isinstance(nominated, Refusal):
         return nominated
     if rules.counted:
@@ -266,20 +186,35 @@ def _parse(rules: HeaderRules, block: bytes, minor: int, most: int) -> Fields | 
         _read_upgrade(fields, read, nominated)
     if fields.chunked or fields.length is not None or fields.websocket is not None:
         fields.bare = False
+    read_own_fields(rules, fields, read, nominated)
+    fields.forward = _forward(fields.host, kept, read.get(b"via", ()), nominated, minor)
+    if proxied:
+        fields.proxied = without_secrets(b"\r\n".join(proxied) + b"\r\n")
+    return fields
+
+
+def read_own_fields(
+    rules: HeaderRules,
+    fields: Fields,
+    read: Mapping[bytes, Sequence[bytes]],
+    nominated: frozenset[bytes] = _NONE,
+) -> None:
+    """Read what differs from request to request, but for a length.
+
+    read: the values by name, in lower case; nominated: the names that Connection removes
+    """
     authorizations = read.get(b"authorization", ())
     fields.credential = read_credential(authorizations, read.get(b"apikey", ()))
     if len(authorizations) == 1:
         fields.authorization = b"Authorization: %b\r\n" % authorizations[0]
-    fields.forwarded_for = b",".join(read.get(b"x-forwarded-for", ()))
-    fields.forwarded = b",".join(read.get(b"forwarded", ()))
-    fields.request_id = safe_request_id(read.get(b"x-request-id", ()))
+    if b"x-request-id" in read:
+        fields.request_id = safe_request_id(read[b"x-request-id"])
+    if b"x-forwarded-for" in read:
+        fields.forwarded_for = b",".join(read[b"x-forwarded-for"])
+    if b"forwarded" in read:
+        fields.forwarded = b",".join(read[b"forwarded"])
     if rules.traced:
         fields.trace = _read_trace(read, nominated)
-    fields.forward = _forward(fields.host, kept, read.get(b"via", ()), nominated, minor)
-    fields.proxied = without_secrets(
-        b"".join([b"%b: %b\r\n" % (name, value) for _, name, value in proxied])
-    )
-    return fields
 
 
 def received_credential(head: bytes) -> bytes | Refusal:
@@ -304,6 +239,11 @@ def is_host(value: bytes) -> bool:
     return (port is None or 1 <= int(port) <= 65_535) and (address is None or _is_ipv6(address))
 
 
+@lru_cache(maxsize=256)
+def _is_safe_host(value: bytes) -> bool:
+    return is_host(value) and not holds_secret(value)
+
+
 def _is_ipv6(text: bytes) -> bool:
     try:
         IPv6Address(text.decode("ascii"))
@@ -317,11 +257,23 @@ def _read_host(fields: Fields, read: dict[bytes, list[bytes]], minor: int) -> Re
     # that lacks a Host header field and to any request message that contains more than one Host
     # header field line or a Host header field with an invalid field value."
     hosts = read.get(b"host", ())
-    if len(hosts) == 1 and is_host(hosts[0]) and not holds_secret(hosts[0]):
+    if len(hosts) == 1 and len(hosts[0]) <= MOST_HOST_BYTES and _is_safe_host(hosts[0]):
         fields.host = hosts[0]
         fields.asked = b"X-Forwarded-Host: %b\r\n" % hosts[0]
         return None
     return None if not hosts and minor == 0 else BAD_HOST
+
+
+def _read_message(
+    fields: Fields, read: dict[bytes, list[bytes]], minor: int, most: int
+) -> frozenset[bytes] | Refusal:
+    """Read the fields in `_OF_MESSAGE`; return the names that Connection removes."""
+    refusal = (
+        _read_framing(fields, read, minor)
+        or _read_expect(fields, read, minor)
+        or _via_fault(read.get(b"via", ()))
+    )
+    return refusal or _read_connection(fields, read.get(b"connection", ()), most)
 
 
 def _read_framing(fields: Fields, read: dict[bytes, list[bytes]], minor: int) -> Refusal | None:
@@ -341,11 +293,18 @@ def _read_framing(fields: Fields, read: dict[bytes, list[bytes]], minor: int) ->
             return CODING_UNKNOWN if is_framed else BAD_FRAMING
         fields.chunked = True
     elif lengths:
-        # RFC 9112, 6.3: an invalid value or differing values are "an unrecoverable error". Equal
-        # ones could be merged; no real client sends them.
-        if len(lengths) > 1 or not _DIGITS(lengths[0]):
-            return BAD_FRAMING
-        fields.length = int(lengths[0])
+        return read_length(fields, lengths)
+    return None
+
+
+def read_length(fields: Fields, values: Sequence[bytes]) -> Refusal | None:
+    """Read Content-Length."""
+    # RFC 9112, 6.3: an invalid value or differing values are "an unrecoverable error". Equal ones
+    # could be merged; no real client sends them.
+    if len(values) > 1 or not _DIGITS(values[0]):
+        return BAD_FRAMING
+    fields.length = int(values[0])
+    fields.bare = False
     return None
 
 
@@ -391,14 +350,16 @@ def _read_counted(
     fields: Fields,
     names: frozenset[bytes],
     nominated: frozenset[bytes],
-    kept: list[_Line],
-    proxied: list[_Line],
+    kept: list[bytes],
+    proxied: list[bytes],
 ) -> None:
     """Read the fields of limits per header. Each once: an upstream might read another one."""
     counted: dict[bytes, tuple[bytes, bool]] = {}
     for lines, is_proxied in ((kept, False), (proxied, True)):
-        for lower, _, value in lines:
+        for line in lines:
+            lower = name_of(line)
             if lower in names:
+                value = line[len(lower) + 2 :]
                 # A value that is not forwarded counts as absent: see `_forward`.
                 is_dropped = (lower in nominated and not is_proxied) or holds_secret(value)
                 read = b"" if is_dropped else value
@@ -436,7 +397,9 @@ def _read_upgrade(
     )
 
 
-def _read_trace(read: dict[bytes, list[bytes]], nominated: frozenset[bytes]) -> TraceParent | None:
+def _read_trace(
+    read: Mapping[bytes, Sequence[bytes]], nominated: frozenset[bytes]
+) -> TraceParent | None:
     """The client's span, without what Connection nominates, or a key in it."""
     parents, states = (
         ()
@@ -448,16 +411,17 @@ def _read_trace(read: dict[bytes, list[bytes]], nominated: frozenset[bytes]) -> 
 
 
 def _forward(
-    host: bytes, kept: list[_Line], vias: Sequence[bytes], nominated: frozenset[bytes], minor: int
+    host: bytes, kept: list[bytes], vias: Sequence[bytes], nominated: frozenset[bytes], minor: int
 ) -> bytes:
     """The lines for the upstream. kept: in order; vias: the values of Via as received."""
-    lines = [b"Host: %b\r\n" % host] if host else []
-    lines += [
-        b"%b: %b\r\n" % (name, value) for lower, name, value in kept if lower not in nominated
-    ]
-    if b"via" not in nominated:
-        lines += [b"Via: %b\r\n" % value for value in vias]
+    lines = [b"Host: %b" % host] if host else []
+    # Keep-Alive itself is never kept.
+    if nominated and nominated != _KEEP_ALIVE:
+        kept = [line for line in kept if name_of(line) not in nominated]
+    lines += kept
+    if vias and b"via" not in nominated:
+        lines += [b"Via: %b" % value for value in vias]
     # RFC 9110, 7.6.3: a gateway "MUST send an appropriate Via header field in each inbound request
     # message".
-    lines.append(_VIA[minor])
-    return without_secrets(b"".join(lines))
+    lines += (_VIA[minor], b"")
+    return without_secrets(b"\r\n".join(lines))

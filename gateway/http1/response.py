@@ -6,27 +6,33 @@ import re
 from dataclasses import dataclass, field
 from typing import Final
 
-from gateway.domain.headers import OURS_IN_ANSWERS, sets_session
+from gateway.domain.headers import OURS_IN_ANSWERS, SESSION_MARK, sets_session
+from gateway.http1.field_lines import plain_lines, without
 from gateway.http1.framing import BodyReader, ChunkedReader, CloseReader, LengthReader
 
 #: RFC 9112, 4: HTTP-version SP status-code SP [ reason-phrase ]. Many servers omit the last SP.
 #: RFC 9110, 15: statuses from 600 on are invalid, and a client "SHOULD process the response as if
 #: it had a 5xx (Server Error) status code". They are passed on, as nginx does.
 _STATUS_LINE = re.compile(
-    rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*))?"
-).fullmatch
-_FIELD_LINES = re.compile(
-    rb"(?:[!#$%&'*+\-.^_`|~0-9A-Za-z]+:[\t\x20-\x7e\x80-\xff]*+\r\n)*"
-).fullmatch
-_DIGITS = re.compile(rb"[0-9]{1,18}").fullmatch
+    rb"HTTP/1\.([01]) ([1-9][0-9]{2})(?: ([\t\x20-\x7e\x80-\xff]*+))?\r\n"
+).match
+#: Is this a valid Content-Length?
+is_length: Final = re.compile(rb"[0-9]{1,18}").fullmatch
 
 MOST_HEAD_BYTES: Final = 64 * 1024
 MOST_FIELDS: Final = 256
+#: Connection must not name these, and names this alone in most heads.
+_FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
+_KEEP_ALIVE: Final = [b"keep-alive"]
+_STATED_TWICE: Final = "the body's length is stated more than once"
 
-_DROPPED = frozenset(
-    b"connection keep-alive proxy-connection proxy-authenticate te trailer upgrade "
-    b"transfer-encoding content-length x-request-id".split()
-)
+#: The name and value of a field that is read, or not forwarded; from the LF before it to its CR.
+_SPECIAL = re.compile(
+    rb"\n(connection|keep-alive|proxy-connection|proxy-authenticate|te|trailer|upgrade|"
+    rb"transfer-encoding|content-length|x-request-id|(?:%b)[^:]*+): ([^\r]*+)\r"
+    % b"|".join(map(re.escape, OURS_IN_ANSWERS)),
+    re.IGNORECASE,
+).split
 
 
 @dataclass(slots=True)
@@ -51,7 +57,7 @@ class ResponseHead:
     keep: bool
     forward: bytes
     dated: bool
-    # Built here once: servers send the same head many times, and parsed heads are cached.
+    # Built here once, as a head that is sent many times is cached.
     start: bytes = field(init=False)
     framing: bytes = field(init=False)
     sized: bool = field(init=False)
@@ -73,66 +79,66 @@ class ResponseHead:
 
 
 def parse_response_head(head: bytes) -> ResponseHead | str:
-    """Parse a head, up to the last field's CRLF; return the reason if it is invalid."""
-    line, _, block = head.partition(b"\r\n")
-    match = _STATUS_LINE(line)
+    """Parse a head, up to the last field's CRLF; return the reason if it is invalid.
+
+    Servers repeat most fields and change a few, such as lengths and ids. So fields that are not
+    read are passed on in as large pieces as possible.
+    """
+    match = _STATUS_LINE(head)
     if match is None:
         return "the status line is malformed"
-    if not _FIELD_LINES(block):
-        return "a header line is malformed"
-    lines = block.split(b"\r\n")
-    lines.pop()
-    if len(lines) > MOST_FIELDS:
+    minor, status, reason = match.groups()
+    rest = head[match.end() :]
+    if rest.count(b"\n") > MOST_FIELDS:
         return f"there are more than {MOST_FIELDS} header fields"
-    lengths: list[bytes] = []
-    codings: list[bytes] = []
-    connection: set[bytes] = set()
-    options = 0
-    dated = False
-    kept: list[tuple[bytes, bytes, bytes]] = []
-    for field_line in lines:
-        name, _, value = field_line.partition(b":")
-        value = value.strip(b" \t")
-        lower = name.lower()
-        if lower not in _DROPPED:
-            if lower.startswith(OURS_IN_ANSWERS):
-                continue
-            if lower == b"date":
-                dated = True
-            elif lower == b"set-cookie" and sets_session(value):
-                continue
-            kept.append((lower, name, value))
+    block = plain_lines(rest)
+    if block is None:
+        return "a header line is malformed"
+    parts = _SPECIAL(b"\n" + block)
+    forward = b"".join(parts[::3])[1:]
+    length: int | None = None
+    chunked = False
+    keep = minor == b"1"
+    options: list[bytes] = []
+    for at in range(1, len(parts), 3):
+        lower, value = parts[at].lower(), parts[at + 1]
+        if lower == b"connection":
+            options += value.lower().split(b",")
+        # RFC 9112, 6.3: both, differing, or invalid lengths are an unrecoverable error; "the proxy
+        # MUST close the connection to the server, discard the received response, and send a 502".
         elif lower == b"content-length":
-            lengths.append(value)
+            if chunked or length is not None:
+                return _STATED_TWICE
+            if not is_length(value):
+                return "the Content-Length is not a number"
+            length = int(value)
         elif lower == b"transfer-encoding":
-            codings.append(value.lower())
-        elif lower == b"connection":
-            if b"," not in value:
-                connection.add(value.lower())
-                continue
-            options += value.count(b",")
-            if options > MOST_FIELDS:
-                return f"Connection names more than {MOST_FIELDS} fields"
-            connection |= {token.strip(b" \t").lower() for token in value.split(b",")}
-    # RFC 9112, 6.3: both, differing, or invalid lengths are an unrecoverable error; "the proxy MUST
-    # close the connection to the server, discard the received response, and send a 502".
-    if len(lengths) + len(codings) > 1:
-        return "the body's length is stated more than once"
-    if lengths and not _DIGITS(lengths[0]):
-        return "the Content-Length is not a number"
-    if codings and (codings[0] != b"chunked" or match[1] == b"0"):
-        return "the transfer coding is not chunked"
-    if connection & {b"content-length", b"transfer-encoding"}:
-        return "Connection names a framing field"
-    keep = b"close" not in connection and (match[1] == b"1" or b"keep-alive" in connection)
-    return ResponseHead(
-        status=int(match[2]),
-        reason=match[3] or b"",
-        length=int(lengths[0]) if lengths else None,
-        chunked=bool(codings),
-        keep=keep,
-        forward=b"".join(
-            b"%b: %b\r\n" % (name, value) for lower, name, value in kept if lower not in connection
-        ),
-        dated=dated and b"date" not in connection,
-    )
+            if chunked or length is not None:
+                return _STATED_TWICE
+            if value.lower() != b"chunked" or minor == b"0":
+                return "the transfer coding is not chunked"
+            chunked = True
+    if SESSION_MARK in forward:
+        forward = _without_session(forward)
+    if options and (options != _KEEP_ALIVE or not keep):
+        if len(options) > MOST_FIELDS:
+            return f"Connection names more than {MOST_FIELDS} fields"
+        named = {option.strip(b" \t") for option in options}
+        if not named.isdisjoint(_FRAMING):
+            return "Connection names a framing field"
+        keep = b"close" not in named and (keep or b"keep-alive" in named)
+        forward = without(forward, named)
+    lower = forward.lower()
+    dated = b"\ndate:" in lower or lower.startswith(b"date:")
+    return ResponseHead(int(status), reason or b"", length, chunked, keep, forward, dated)
+
+
+def _without_session(block: bytes) -> bytes:
+    """The lines without those that set the console's session."""
+    lines = block.split(b"\r\n")[:-1]
+    return b"".join([line + b"\r\n" for line in lines if not _sets_session(line)])
+
+
+def _sets_session(line: bytes) -> bool:
+    name, _, value = line.partition(b": ")
+    return name.lower() == b"set-cookie" and sets_session(value)

@@ -55,7 +55,7 @@ from gateway.errors import (
     STORE_UNAVAILABLE,
     Refusal,
 )
-from gateway.http1.head import FieldParser
+from gateway.http1.field_parser import FieldParser
 from gateway.observe.metrics import Metrics
 from gateway.proxy.host_lines import HostLines
 from gateway.proxy.request import Request

@@ -14,7 +14,8 @@ from gateway.domain.balance import Health
 from gateway.domain.upstreams import Server
 from gateway.errors import UPSTREAM_CLOSED, UPSTREAM_INVALID, Refusal
 from gateway.http1.framing import MANY_CHUNKS, BodyReader, ChunkedReader
-from gateway.http1.response import MOST_HEAD_BYTES, ResponseHead, parse_response_head
+from gateway.http1.response import MOST_HEAD_BYTES, ResponseHead
+from gateway.http1.response_parser import HeadParser
 from gateway.http1.websocket import switch_fault
 from gateway.observe.metrics import Metrics
 from gateway.proxy.kernel import unacknowledged_bytes, unread_bytes
@@ -35,6 +36,8 @@ _bare_lf = re.compile(rb"(?<!\r)\n").search
 READ_BYTES: Final = 72 * 1024
 _BUFFER: Final = bytearray(READ_BYTES)
 _VIEW: Final = memoryview(_BUFFER)
+#: For all connections: what a head means depends on nothing else.
+_HEADS: Final = HeadParser()
 #: Unsent bytes of a request's body; beyond this, reading from the client pauses.
 MOST_UNSENT_BYTES: Final = 32 * 1024
 #: A longer head is not cached: an idle connection keeps little.
@@ -339,7 +342,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             if raw == self._known_raw and self._known_head is not None:
                 head = self._known_head
             else:
-                parsed = parse_response_head(raw)
+                parsed = _HEADS.parse(raw)
                 if isinstance(parsed, str):
                     self._invalid(exchange, parsed)
                     return

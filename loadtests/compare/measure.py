@@ -114,6 +114,8 @@ class Target:
             method = "POST" if workload.body_bytes else "GET"
             ending = "close" if workload.name == "connect" else "keep"
             words = ["wrk_one.lua", file, method, str(workload.body_bytes), ending]
+            if workload.name == "own":
+                words = ["wrk_own.lua", file]
         return check_load(wrk.run(url, scenario.connections, seconds, *words), workload.status)
 
     def _file(self, name: str, lines: Iterable[str]) -> str:

@@ -41,6 +41,7 @@ def parts(results: Results) -> list[Part]:
         ("each KiB of its body", _row("upload"), _row("upload").workload.body_bytes / _KIB),
         ("each KiB of its answer", _row("big"), _BIG_KIB),
         ("each limit beyond the first", _row("limits"), LIMITS - 1),
+        ("it and its answer have fields of their own", _row("own"), 1),
     ):
         rounds = results.values(row, OURS, "cpu_us")
         us = None

@@ -16,6 +16,7 @@ _REFUSED: Final = _ROWS["refused"]
 #: CPU time a request, as a part of what nginx + Lua + Redis takes: scenario, at most.
 _OF_NGINX: Final[Sequence[tuple[Scenario, float]]] = (
     (MAIN, 0.50),
+    (_ROWS["own"], 1.0),
     (_ROWS["connect"], 1.0),
     (_ROWS["post"], 0.60),
     (_ROWS["big"], 0.75),

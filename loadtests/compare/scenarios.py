@@ -22,7 +22,7 @@ LAYERS: Final[dict[Layer, str]] = {
 
 # fmt: off
 WorkloadName = Literal[
-    "small", "connect", "post", "upload", "big", "refused", "unknown", "guesses", "keys",
+    "small", "own", "connect", "post", "upload", "big", "refused", "unknown", "guesses", "keys",
     "limits", "present", "away",
 ]
 # fmt: on
@@ -53,6 +53,7 @@ WORKLOADS: Final = {
     workload.name: workload
     for workload in (
         Workload("small", "small GET", "/small", is_forwarded=True),
+        Workload("own", "fields of their own in requests and answers", "/own", is_forwarded=True),
         Workload("connect", "a connection per request", "/small", is_forwarded=True),
         Workload("post", "4 KiB POST", "/post", body_bytes=4_096, is_forwarded=True),
         Workload("upload", "1 MiB POST", "/post", body_bytes=1_048_576, is_forwarded=True),

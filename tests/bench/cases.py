@@ -16,7 +16,8 @@ from typing import Final
 from gateway.domain.headers import HeaderRules
 from gateway.domain.limits import Check, Decision, Limit
 from gateway.domain.tracing import Tracing
-from gateway.http1.head import FieldParser, Fields
+from gateway.http1.field_parser import FieldParser
+from gateway.http1.head import Fields
 from gateway.http1.response import ResponseHead, parse_response_head
 from gateway.observe.access import AccessLog
 from gateway.observe.spans import TracedRequest
@@ -51,6 +52,8 @@ _HEAD: Final = (
 SIZED: Final = _HEAD % b"Content-Length: 11\r\n" + b'{"ok":true}'
 CHUNKED: Final = _HEAD % b"Transfer-Encoding: chunked\r\n" + b'b\r\n{"ok":true}\r\n0\r\n\r\n'
 BODY: Final = b"x" * 4096
+#: More different heads than are cached.
+OTHERS: Final = 3_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +124,52 @@ def _get_others(rig: Rig) -> Round:
     for _ in range(KEYS):  # each line and key has been used once
         once()
         _expect(seen.last, b"200 OK")
+    return once
+
+
+def _get_own_fields(rig: Rig) -> Round:
+    """Requests of one client, each with fields of its own, as from a program that writes traces."""
+    own = b"traceparent: 00-%032x-%016x-01\r\nX-Request-Id: %016x\r\n"
+    requests = cycle(
+        [request(rig.keys[0])[:-2] + own % (at, at, at) + b"\r\n" for at in range(1, OTHERS)]
+    )
+    client, seen = rig.connect()
+
+    def once() -> None:
+        deliver(client, next(requests))
+        rig.answer(SIZED)
+
+    once()
+    _expect(seen.last, b"200 OK")
+    return once
+
+
+def _answer_own_fields(rig: Rig) -> Round:
+    """Answers, each with fields of its own."""
+    own = b'ETag: W/"%016x"\r\nX-Request-Id: %032x\r\nContent-Length: %d\r\n'
+    return _answered(rig, [_HEAD % (own % (at, at, 11)) + b'{"ok":true}' for at in range(OTHERS)])
+
+
+def _answer_own_length(rig: Rig) -> Round:
+    """Answers that differ in their length, as most applications send."""
+    own = b"Content-Length: %d\r\n"
+    return _answered(
+        rig, [_HEAD % (own % (11 + at)) + b'{"ok":true}' + b" " * at for at in range(16)]
+    )
+
+
+def _answered(rig: Rig, answers: list[bytes]) -> Round:
+    """The same request each time, and another answer."""
+    following = cycle(answers)
+    client, seen = rig.connect()
+    sent = request(rig.keys[0])
+
+    def once() -> None:
+        deliver(client, sent)
+        rig.answer(next(following))
+
+    once()
+    _expect(seen.last, b"200 OK")
     return once
 
 
@@ -273,6 +322,9 @@ CASES: Final = (
     Case("GET, traces of 1 %", _traced(0.01)),
     Case("GET, traces of all", _traced(1.0)),
     Case("GET, another key and path", _get_others),
+    Case("GET, fields of its own", _get_own_fields),
+    Case("answer, fields of its own", _answer_own_fields),
+    Case("answer, length of its own", _answer_own_length),
     Case("POST of 4 KiB", _post),
     Case("answer in chunks", _chunked),
     Case("POST of 300 bytes, 5 limits", plain_post),

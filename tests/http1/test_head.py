@@ -28,16 +28,17 @@ from gateway.errors import (
     VERSION_UNKNOWN,
     Refusal,
 )
-from gateway.http1 import head
+from gateway.http1.field_parser import FieldParser
 from gateway.http1.head import (
     MOST_GATEWAYS,
     MOST_PROXIES,
     PSEUDONYM,
-    FieldParser,
     Fields,
     RequestLine,
     is_host,
+    parse_fields,
     parse_request_line,
+    received_credential,
 )
 
 HOST = b"Host: a\r\n"
@@ -47,7 +48,7 @@ KEY = b"gwk_production_7h3k9m2p4q6r_0123456789ABCDEFGHIJKLMNOPQRSTUV012345"
 
 def parse(block: bytes, minor: int = 1, rules: HeaderRules | None = None) -> Fields | Refusal:
     """Parse a block with a new parser."""
-    return FieldParser(rules or HeaderRules(100)).parse(block, minor)
+    return parse_fields(rules or HeaderRules(100), block, minor)
 
 
 def fields_of(block: bytes, minor: int = 1, rules: HeaderRules | None = None) -> Fields:
@@ -254,7 +255,7 @@ def test_unsafe_request_ids_are_dropped(value: bytes) -> None:
 @pytest.mark.parametrize("byte", range(256))
 def test_a_request_id_needs_no_escape_in_json(byte: int) -> None:
     """Error bodies contain it unescaped: an id that JSON would escape is dropped."""
-    parsed = FieldParser(HeaderRules(100)).parse(HOST + b"X-Request-Id: a%cb\r\n" % byte, 1)
+    parsed = parse(HOST + b"X-Request-Id: a%cb\r\n" % byte)
     if isinstance(parsed, Fields) and parsed.request_id:
         assert json.dumps(parsed.request_id.decode("ascii")).encode() == b'"%b"' % parsed.request_id
 
@@ -322,7 +323,7 @@ def test_credential(block: bytes, credential: object) -> None:
     The same where something else of the head is refused.
     """
     assert fields_of(HOST + block).credential == credential
-    assert head.received_credential(b"G\r\n" + HOST + block) == credential
+    assert received_credential(b"G\r\n" + HOST + block) == credential
 
 
 class _Sink:
@@ -355,88 +356,6 @@ def test_any_bytes_give_a_value(data: bytes) -> None:
     parse_request_line(data)
     parse(data)
     parse(HOST + data + b"\r\n")
-
-
-NEIGHBOURS = st.sampled_from(
-    [
-        HOST,
-        b"Host: b\r\n",
-        b"X-Item: 1\r\n",
-        b"X: Authorization: Bearer no\r\n",
-        b"Proxy-Authorization: Bearer no\r\n",
-        b"Authorization: Bearer other\r\n",
-        b"authorization: Basic eDp5\r\n",
-        b"apiKey: key\r\n",
-        b"apiKey: other\r\n",
-        b"APIKEY:\r\n",
-        b"Connection: Authorization, x-item\r\n",
-        b"Content-Length: 3\r\n",
-        b"Transfer-Encoding: chunked\r\n",
-        b"X-Forwarded-For: 10.1.2.3\r\n",
-        b"\r\n",
-        b"bad line\r\n",
-        b"no end",
-    ]
-)
-
-
-@given(
-    st.lists(NEIGHBOURS, max_size=4),
-    st.lists(NEIGHBOURS, max_size=4),
-    st.sampled_from([b"key", b"other", b"", b" key", b"key ", b"a b", b"k\xe9y", b"k\ny"]),
-    st.sampled_from([b"Authorization", b"authorization"]),
-    st.sampled_from([0, 1]),
-    st.integers(1, 6),
-)
-def test_the_cache_changes_no_meaning(
-    before: list[bytes], after: list[bytes], key: bytes, name: bytes, minor: int, most: int
-) -> None:
-    """A block has one meaning, whatever blocks with other keys were parsed before."""
-    blocks = [
-        b"".join([*before, b"%b: Bearer %b\r\n" % (spelled, key), *after])
-        # The last spelling is not recognised, so nothing of it is cached.
-        for spelled in (name, name, b"AUTHORIZATION")
-    ]
-    parser = FieldParser(HeaderRules(most))
-    first, again, alone = (parser.parse(block, minor) for block in blocks)
-    assert first == again == alone
-
-
-def test_a_third_credential_is_refused_like_a_second() -> None:
-    """If two lines contradict each other, a third one cannot make them valid."""
-    lines = [b"Authorization: Bearer %b\r\n" % key for key in (b"one", b"two", b"three")]
-    parser = FieldParser(HeaderRules(100))
-    for _ in range(2):
-        fields = parser.parse(HOST + b"".join(lines), 1)
-        assert isinstance(fields, Fields)
-        assert fields.credential is KEY_CONFLICTING
-
-
-def test_keys_are_not_cached() -> None:
-    """A block is cached without its key, in bounded number; with a second key it is not."""
-    parser = FieldParser(HeaderRules(100))
-    for number in range(2 * head.MOST_BLOCKS):
-        other = (b"", b"apiKey: sesame\r\n", b"X: %b\r\n" % KEY)[number % 3]
-        parser.parse(HOST + b"X: %d\r\nAuthorization: Bearer sesame\r\n%b" % (number, other), 1)
-    assert 0 < len(parser._blocks) <= head.MOST_BLOCKS
-    assert "sesame" not in repr(parser._blocks)
-    assert "gwk_" not in repr(parser._blocks)
-    size = len(parser._blocks)
-    long = b"x" * head.MOST_BLOCK_BYTES
-    parser.parse(HOST + b"X: %b\r\nAuthorization: Bearer k\r\n" % long, 1)
-    assert len(parser._blocks) == size
-
-
-def test_requests_with_other_keys_share_a_parsed_block() -> None:
-    """Two blocks that differ only in the key are parsed once."""
-    parse = FieldParser(HeaderRules(100)).parse
-    one = parse(HOST + b"X-A: 1\r\nAuthorization: Bearer one\r\nX-B: 2\r\n", 1)
-    two = parse(HOST + b"X-A: 1\r\nX-B: 2\r\nauthorization: Bearer two\r\n", 1)
-    assert isinstance(one, Fields)
-    assert isinstance(two, Fields)
-    assert one.forward is two.forward
-    assert (one.credential, two.credential) == (b"one", b"two")
-    assert two.authorization == b"Authorization: Bearer two\r\n"
 
 
 # -- what upstreams believe ------------------------------------------------------------------------
@@ -555,6 +474,7 @@ def test_the_consoles_session_stays_here() -> None:
 # -- what a block may cost -------------------------------------------------------------------------
 LENGTH = 32_000
 HEAVY = {
+    "fields of its own": b"".join(b"baggage: %b\r\n" % (b"a," * 160) for _ in range(90)),
     "names that were not seen before": b"".join(b"N%d: x\r\n" % n for n in range(90)),
     **{
         f"{name} of {unit!r}": b"%b: %b\r\n" % (name.encode(), unit * (LENGTH // len(unit)))
@@ -617,7 +537,7 @@ def test_no_refused_head_is_expensive(line: bytes, start: bytes) -> None:
     plain = HOST + b"X: %b\r\n" % (b"abcdefgh" * (LENGTH // 8))
     plain_s = cpu_s(lambda: parser.parse(plain, 1))
     refused = b"GET / HTTP/1.1" + start + line * (LENGTH // len(line)) + b"\r\n"
-    assert cpu_s(lambda: head.received_credential(refused)) < 20 * plain_s
+    assert cpu_s(lambda: received_credential(refused)) < 20 * plain_s
 
 
 @pytest.mark.parametrize(
@@ -642,15 +562,4 @@ def test_no_refused_head_is_expensive(line: bytes, start: bytes) -> None:
 )
 def test_the_key_of_a_refused_head(received: bytes, expected: bytes | Refusal) -> None:
     """It is in a whole, valid line before the head's end; nothing else is one."""
-    assert head.received_credential(received) == expected
-
-
-def test_a_cached_block_with_a_key_keeps_every_field() -> None:
-    """The key's fields differ, all others are those of the block, and none is left out."""
-    rest = head.Fields()
-    for name in head.Fields.__slots__:
-        setattr(rest, name, f"of {name}")
-    with_key = head._with_key(rest, b"k")
-    changed = {"credential": b"k", "authorization": b"Authorization: Bearer k\r\n"}
-    for name in head.Fields.__slots__:
-        assert getattr(with_key, name) == changed.get(name, f"of {name}")
+    assert received_credential(received) == expected

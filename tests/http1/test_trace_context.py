@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.headers import HeaderRules
-from gateway.http1.head import FieldParser, Fields
+from gateway.http1.field_parser import FieldParser
+from gateway.http1.head import Fields
 from gateway.http1.trace_context import TraceParent, read_trace_context, trace_lines
 from tests.kit.keys import make_key
 

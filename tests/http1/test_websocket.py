@@ -11,7 +11,8 @@ from hypothesis import strategies as st
 
 from gateway.domain.headers import HeaderRules
 from gateway.errors import BAD_FRAMING, BAD_WEBSOCKET, UPGRADE_REQUIRED, Refusal
-from gateway.http1.head import FieldParser, Fields
+from gateway.http1.field_parser import FieldParser
+from gateway.http1.head import Fields
 from gateway.http1.response import ResponseHead, parse_response_head
 from gateway.http1.websocket import accept_of, handshake_lines, switch_fault
 

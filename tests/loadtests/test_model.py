@@ -15,6 +15,7 @@ MANY = Scenario(WORKLOADS["small"], connections=512)
 COSTS = {
     **{MAIN: 40, ROWS["keys"]: 70, ROWS["connect"]: 90, ROWS["upload"]: 40 + 1024 * 0.5},
     **{ROWS["big"]: 40 + 64 * 0.25, ROWS["limits"]: 40 + 4 * 6, ROWS["post"]: 40, MANY: 50},
+    ROWS["own"]: 56,
 }
 
 
@@ -30,7 +31,7 @@ def test_parts() -> None:
     """Each part is what its scenario takes more than a small request, for one of what it has."""
     found = model.parts(results(1, 1, 1))
     assert [part.us.middle for part in found if part.us] == pytest.approx(
-        [40, 30, 50, 0.5, 0.25, 6]
+        [40, 30, 50, 0.5, 0.25, 6, 16]
     )
 
 
@@ -58,6 +59,7 @@ def test_what_was_not_measured() -> None:
         True,
         False,
         True,
+        False,
         False,
         False,
     ]

@@ -17,7 +17,8 @@ from gateway.domain.headers import HeaderRules
 from gateway.domain.limits import Check, Decision
 from gateway.domain.networks import MOST_HOPS, parse_network
 from gateway.domain.policy import ClientCertificates, Tls
-from gateway.http1.head import FieldParser, Fields
+from gateway.http1.field_parser import FieldParser
+from gateway.http1.head import Fields
 from gateway.proxy import client as client_module
 from gateway.proxy.client import Client
 from tests.kit.eventually import eventually
