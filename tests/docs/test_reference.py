@@ -140,6 +140,9 @@ def test_reasons_of_requests_that_were_cut_off() -> None:
 COSTS = {
     "small GET, everything on": "small GET, 64 connections, 1 worker, all on",
     "the same, 10,000 keys at random": "10,000 keys at random, 64 connections, 1 worker, all on",
+    "the same, fields of their own in requests and answers": (
+        "fields of their own in requests and answers, 64 connections, 1 worker, all on"
+    ),
     "the same, a connection per request": (
         "a connection per request, 64 connections, 1 worker, all on"
     ),
