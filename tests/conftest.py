@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
+import logging
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +35,16 @@ SLOW = (
     "admin",
     "stores",
 )
+
+
+@pytest.fixture(autouse=True)
+def _root_logger() -> Iterator[None]:
+    """Leave the process's logging as it was: commands configure it."""
+    root = logging.getLogger()
+    handlers, level = root.handlers[:], root.level
+    yield
+    root.handlers[:] = handlers
+    root.setLevel(level)
 
 
 @pytest.hookimpl(trylast=True)

@@ -9,7 +9,7 @@ import logging
 import re
 import string
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -31,16 +31,6 @@ def _no_colours(monkeypatch: pytest.MonkeyPatch) -> None:
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
-
-
-@pytest.fixture(autouse=True)
-def _root_logger() -> Iterator[None]:
-    """Leave the process's logging as it was."""
-    root = logging.getLogger()
-    handlers, level = root.handlers[:], root.level
-    yield
-    root.handlers[:] = handlers
-    root.setLevel(level)
 
 
 def logged(log: Callable[[logging.Logger], None], stream: io.StringIO | None = None) -> str:

@@ -338,14 +338,14 @@ async def test_others_are_not_held_up(shard: Paced) -> None:
 async def test_a_visit_costs_the_same_whatever_waits(shard: Paced) -> None:
     await shard.add("w", "1/second")
     costs = []
-    for number in (10, 500):
+    for number in (1, 10, 500):  # the first one may load the script
         await accept(shard, number, name=f"e{number}-")
         await shard.wait(1_020_000)
         await shard.client.config_resetstat()
         assert len((await shard.claim()).deliveries) == 1
         commands = await shard.client.info("commandstats")
         costs.append(sum(each["calls"] for each in commands.values()))
-    assert costs[0] == costs[1]
+    assert costs[1] == costs[2]
 
 
 async def test_what_is_due(shard: Paced) -> None:
