@@ -280,8 +280,18 @@ def test_options_of_the_server() -> None:
         assert read(line).refusal is BAD_TARGET
 
 
+ENCODED_KEYS = [KEY.replace(b"g", b"%67", 1), b"".join(b"%%%02X" % byte for byte in KEY)]
+
+
 @pytest.mark.parametrize("place", [b"/api/search/%b", b"/api/search?k=%b", b"/%b", b"/health?%b"])
-@pytest.mark.parametrize("key", [KEY, KEY.upper(), KEY.replace(b"_", b"%5f")])
+@pytest.mark.parametrize("key", [KEY, KEY.upper(), KEY.replace(b"_", b"%5f"), *ENCODED_KEYS])
 def test_a_key_in_a_url(place: bytes, key: bytes) -> None:
     """Anywhere in the URL, it authenticates nothing and is not forwarded."""
     assert read(b"GET %b HTTP/1.1" % (place % key)).refusal is KEY_IN_URL
+
+
+def test_a_key_that_is_encoded_twice() -> None:
+    """In a path nothing may be; a query is decoded once more by what is behind the upstream."""
+    key = KEY.replace(b"w", b"%2577", 1)
+    assert read(b"GET /api/%b HTTP/1.1" % key).refusal is BAD_TARGET
+    assert read(b"GET /api/x?%b HTTP/1.1" % key).refusal is KEY_IN_URL

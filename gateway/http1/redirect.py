@@ -17,7 +17,6 @@ from gateway.http1.head import is_host, parse_request_line
 _HOSTS = re.compile(rb"\r\n(?i:host)[ \t]*:([^\r\n]*)(?=\r\n)").findall
 #: A path and a query. Some clients read a backslash as a slash; a fragment is never sent.
 _TARGET = re.compile(rb'/[^\x00-\x20\x7f-\xff"#<>\\]*').fullmatch
-_ENCODED = re.compile(rb"%([0-9A-Fa-f]{2})").sub
 _PORT: Final = re.compile(rb":[0-9]+\Z")
 
 
@@ -44,8 +43,7 @@ def read_redirect(head: bytes, port: int) -> Redirect | Refusal:
     hosts = [value.strip(b" \t") for value in _HOSTS(head)]
     if len(hosts) != 1 or not is_host(hosts[0]) or holds_secret(hosts[0]):
         return BAD_HOST
-    decoded = _ENCODED(lambda found: bytes.fromhex(found[1].decode("ascii")), parsed.target)
-    if holds_secret(parsed.target) or holds_secret(decoded):
+    if holds_secret(parsed.target):
         return KEY_IN_URL
     name = _PORT.sub(b"", hosts[0])
     if name != hosts[0] and port != 443:

@@ -197,12 +197,12 @@ class QueryText:
 
     def _parameter(self, text: str) -> str:
         name, equals, value = text.partition("=")
-        name = REDACTED if looks_like_key(unquote_plus(name)) else name
+        name = REDACTED if looks_like_key(name) else name
         if self._rule == "names":
             return name
         if unquote_plus(name).strip().lower() in self._redacted:
             return f"{name}={REDACTED}" if equals else name
-        if looks_like_key(unquote_plus(value)) or looks_like_key(value):
+        if looks_like_key(value):
             value = REDACTED
         return name + equals + value
 

@@ -16,6 +16,7 @@ import re
 from datetime import UTC, datetime
 from typing import Any, Final, TextIO
 
+from gateway.domain.key_format import BEGINNING
 from gateway.observe.colours import Colour, has_colours, paint
 
 REDACTED: Final = "[redacted]"
@@ -28,7 +29,7 @@ _IS_SECRET: Final = re.compile(_NAME, re.IGNORECASE)
 #: pattern reads a character more than a few times.
 _RULES: Final = (
     # An API key: the prefix and all characters of a key, also percent-encoded.
-    (("gwk",), re.compile(r"gwk(?:_|%5f)[\w%.~+-]+", re.IGNORECASE), f"gwk_{REDACTED}"),
+    (("gwk", "%"), re.compile(rf"{BEGINNING}[\w%.~+-]+"), f"gwk_{REDACTED}"),
     # A header in quotes, as dicts, lists of pairs and JSON show it: {'apiKey': b'...'}
     (
         _NAMES,
@@ -52,7 +53,7 @@ _USER: Final = re.compile(r"://[^/:@]*:")
 
 #: An API key in a path, with the rest of its segment. A path has few segments, so there are few
 #: matches: 8 KiB take 0.03 ms; one match for each prefix of a key would take 0.1.
-_KEY_IN_PATH: Final = re.compile(r"gwk(?:_|%5[Ff])[^/]*")
+_KEY_IN_PATH: Final = re.compile(rf"{BEGINNING}[^/]*")
 #: A capture address, which only its provider should know: its first characters say which one it is.
 _HOOKS: Final = "/hooks/"
 _CAPTURE_IN_PATH: Final = re.compile(r"(/hooks/[0-9A-Fa-f]{4})[0-9A-Fa-f%]{28,}")
@@ -99,7 +100,7 @@ def redact(text: str) -> str:
 
 def redact_path(path: str) -> str:
     """A request's path, or a text with one, without keys and capture addresses."""
-    if "gwk" in path:
+    if "gwk" in path.lower() or "%" in path:
         path = _KEY_IN_PATH.sub(f"gwk_{REDACTED}", path)
     return _CAPTURE_IN_PATH.sub(rf"\1{REDACTED}", path) if _HOOKS in path else path
 

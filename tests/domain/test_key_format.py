@@ -7,7 +7,7 @@ import random
 import zlib
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gateway.domain import key_format
@@ -132,6 +132,25 @@ def test_a_key_is_found_anywhere(before, after, case):
         assert key_format.holds_key(before + key.encode() + after)
 
 
+@given(
+    *(st.binary(max_size=20), st.binary(max_size=20), environments),
+    *(st.sampled_from(["%%%02x", "%%%02X", "%%25%02x"]), st.sets(st.integers(0, 90))),
+)
+@example(b"", b"", "production", "%%%02x", {0})
+@example(b"", b"", "production", "%%25%02X", {1, 2, 60})
+@example(b"%", b"%", "a" * 32, "%%%02x", set(range(90)))
+def test_an_encoded_key_is_found_anywhere(before, after, environment, form, places):
+    """Any of its characters may be percent-encoded, once or twice: servers decode them."""
+    text, _ = key_format.mint(environment, lambda size: size // 3)
+    for in_case in (text, text.swapcase()):
+        key = "".join(
+            form % ord(character) if place in places else character
+            for place, character in enumerate(in_case)
+        )
+        assert key_format.holds_key(before + key.encode() + after)
+        assert key_format.looks_like_key(before.decode("latin-1") + key)
+
+
 @pytest.mark.parametrize(
     "text",
     [
@@ -140,6 +159,8 @@ def test_a_key_is_found_anywhere(before, after, case):
         b"gwk_production_7h3k9m2p4q6r",
         b"gwk_a_b_c",
         b"gwk-a-7h3k9m2p4q6r-" + b"a" * 38,
+        b"gwk%2Da%2D7h3k9m2p4q6r%2D" + b"a" * 38,
+        b"%gwk%5Fproduction%5F7h3k9m2p4q6r",
     ],
 )
 def test_text_that_is_no_key_is_not_found(text):

@@ -32,6 +32,7 @@ def value(name: str, form: AccessLogFormat | None = None, **changes: object) -> 
         ("keep", "?token", "token"),
         ("keep", f"?a={KEY}", "a=[redacted]"),
         ("keep", "?a=g%77k_production_7h3k", "a=[redacted]"),
+        ("keep", "?a=g%2577k_production_7h3k", "a=[redacted]"),
         ("names", f"?{KEY}=1", "[redacted]"),
         ("keep", f"?{KEY}", "[redacted]"),
         ("keep", "?a=b=c?d", "a=b=c?d"),

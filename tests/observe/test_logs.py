@@ -383,6 +383,13 @@ def test_a_path_is_redacted_a_segment_at_a_time() -> None:
     )
 
 
+@pytest.mark.parametrize("beginning", ["%67wk_", "GWK_", "g%57k%5F", "%2567wk%255f"])
+def test_a_key_in_another_form_is_redacted(beginning: str) -> None:
+    """Percent-encoded, or in capitals."""
+    assert redact_path(f"/a/{beginning}x_{SECRET}/b") == "/a/gwk_[redacted]/b"
+    assert redact(f"of {beginning}x_{SECRET}, and") == "of gwk_[redacted], and"
+
+
 def test_types_of_fields_survive() -> None:
     """Numbers stay numbers."""
     values: dict[str, Any] = {"count": 2, "share": 1.5, "up": False}
