@@ -18,6 +18,9 @@ PLAIN_VALUE: Final = rb"[!-~\x80-\xff][\t\x20-\x7e\x80-\xff]*+(?<![\t ])"
 #: As nearly all programs write them: one space before the value, and none after it.
 _PLAIN_LINES = re.compile(rb"(?:%b: (?:%b)?\r\n)*" % (_NAME, PLAIN_VALUE)).fullmatch
 
+#: Finds a LF that no CR precedes: each LF first, which is quick, and then what is before it.
+bare_lf: Final = re.compile(rb"\n(?<!\r\n)").search
+
 #: The fields of plain lines: each line without its CRLF, its name, and its value.
 split_fields = re.compile(rb"(([^:]++): ([^\r]*+))\r\n").findall
 

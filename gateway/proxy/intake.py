@@ -16,6 +16,7 @@ from gateway.errors import (
     URL_TOO_LONG,
     Refusal,
 )
+from gateway.http1.field_lines import bare_lf
 from gateway.http1.head import Fields
 from gateway.proxy.gate import Gate
 from gateway.routing import Requested
@@ -25,11 +26,9 @@ _LINE_SLACK: Final = 64
 #: What a head may have beside its target and fields: method and version, line ends, an empty line
 #: before it, and a few bytes to see that a bound was exceeded.
 HEAD_SLACK_BYTES: Final = _LINE_SLACK + 16
-_CR: Final = 0x0D
 #: Longer heads and header blocks are not cached: an idle connection keeps little.
 MOST_KEPT_BYTES: Final = 2048
 MOST_BLOCK_BYTES: Final = 4096
-
 
 _NOTHING: Final = Requested("", 1, "")
 
@@ -184,9 +183,6 @@ def _fault(
     # RFC 9112, 2.2 lets a recipient accept a bare LF as a line end. Hops that differ in that allow
     # request smuggling, and no client needs it.
     beyond = start + most + 1
-    at = buffer.find(b"\n", max(start, seen), beyond)
-    while at >= 0:
-        if at == start or buffer[at - 1] != _CR:
-            return malformed
-        at = buffer.find(b"\n", at + 1, beyond)
+    if bare_lf(buffer, max(start, seen), beyond):
+        return malformed
     return too_long if len(buffer) - start - buffer.endswith(b"\r") > most else None

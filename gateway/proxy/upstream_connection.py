@@ -7,12 +7,12 @@ scanned once, and a partial head is kept up to a bound.
 from __future__ import annotations
 
 import asyncio
-import re
 from typing import Final, Protocol, cast
 
 from gateway.domain.balance import Health
 from gateway.domain.upstreams import Server
 from gateway.errors import UPSTREAM_CLOSED, UPSTREAM_INVALID, Refusal
+from gateway.http1.field_lines import bare_lf
 from gateway.http1.framing import MANY_CHUNKS, BodyReader, ChunkedReader
 from gateway.http1.response import MOST_HEAD_BYTES, ResponseHead
 from gateway.http1.response_parser import HeadParser
@@ -27,8 +27,6 @@ MOST_INTERIM = 16
 #: The beginning of every supported response.
 _BEGINNING = b"HTTP/1."
 _TOO_LONG = f"the head is longer than {MOST_HEAD_BYTES} bytes"
-_bare_lf = re.compile(rb"(?<!\r)\n").search
-
 
 #: The most that one read returns: an answer of 64 KB and its head come in one, which takes a sixth
 #: less CPU time than three. uvloop's own buffer has 256 KB, all of which would wait in memory for a
@@ -409,7 +407,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._invalid(exchange, _TOO_LONG)
         elif not partial.startswith(_BEGINNING) and not _BEGINNING.startswith(partial):
             self._invalid(exchange, "the head does not begin with HTTP/1.")
-        elif _bare_lf(partial, fresh):
+        elif bare_lf(partial, fresh):
             # RFC 9112, 2.2 lets a recipient accept it as a line end; hops differ in that.
             self._invalid(exchange, "a line of the head ends in a bare LF")
 

@@ -256,6 +256,17 @@ def conversation(bench: ProxyBench) -> bytes:
 STATUSES = [200, 401, 404, 200, 405, 200, 400]
 
 
+@pytest.mark.parametrize("step", [0, 1])
+def test_a_line_feed_after_a_body_that_ends_in_a_carriage_return(
+    bench: ProxyBench, step: int
+) -> None:
+    """They are no line end together."""
+    sent = request(bench.key, "/api/x", "POST", b"a\r") + b"\n"
+    client = talk(bench, pieces(sent, step))
+    assert client.statuses == [200, 400]
+    assert is_over(client)
+
+
 @pytest.mark.parametrize("step", [0, 1, 2, 3, 50, 1000])
 def test_pipelined_requests_in_pieces(bench: ProxyBench, step: int) -> None:
     """Each is answered once and in order, up to the first invalid one."""
