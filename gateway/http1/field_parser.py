@@ -9,12 +9,18 @@ from typing import Final, NamedTuple
 from gateway.domain.headers import Handling, HeaderRules, holds_secret, may_hold_credential
 from gateway.errors import Refusal
 from gateway.http1.head import Fields, parse_fields, read_length, read_own_fields
-from gateway.http1.own_fields import MOST_BLOCK_BYTES, Blocks, Cut, names_fields
+from gateway.http1.own_fields import MOST_KNOWN_BYTES, Blocks, Cut, names_fields
 
 #: Fields of a request's own that the gateway reads,
-_READ: Final = (b"authorization", b"apikey", b"content-length", b"x-forwarded-for", b"x-request-id")
+_OWN_READ: Final = (
+    b"authorization",
+    b"apikey",
+    b"content-length",
+    b"x-forwarded-for",
+    b"x-request-id",
+)
 #: and those of traces, ids and caches, which it forwards, or reads where traces are on.
-_FORWARDED: Final = (
+_OWN_FORWARDED: Final = (
     *(b"traceparent", b"tracestate", b"baggage", b"b3", b"uber-trace-id", b"sentry-trace"),
     *(b"x-b3-traceid", b"x-b3-spanid", b"x-b3-parentspanid", b"x-b3-sampled"),
     *(b"x-amzn-trace-id", b"x-cloud-trace-context", b"x-datadog-trace-id"),
@@ -44,9 +50,9 @@ class FieldParser:
     def __init__(self, rules: HeaderRules) -> None:
         self._rules = rules
         self._blocks = Blocks[_Known]()
-        handling = {name: rules.handling(name)[1] for name in _FORWARDED}
+        handling = {name: rules.handling(name)[1] for name in _OWN_FORWARDED}
         read = [name for name, how in handling.items() if how is Handling.READ]
-        self._read = frozenset((*_READ, *read))
+        self._read = frozenset((*_OWN_READ, *read))
         others = [name for name, how in handling.items() if how is Handling.FORWARDED]
         self._cut = Cut((*self._read, *(name for name in others if name not in rules.counted)))
 
@@ -68,7 +74,7 @@ class FieldParser:
 
         None: they come for the first time, own fields would change it, or there could be a key
         """
-        if len(rest) > MOST_BLOCK_BYTES or not self._blocks.comes_again((rest, minor)):
+        if len(rest) > MOST_KNOWN_BYTES or not self._blocks.comes_again((rest, minor)):
             return None
         if self._cut.any(b"\n" + rest) or may_hold_credential(rest) or names_fields(rest):
             return None
@@ -104,10 +110,10 @@ class FieldParser:
         if holds_secret(forward):
             return None
         fields = _copied(fields, fields.forward + forward)
-        if b"content-length" in read and (
-            fields.chunked or read_length(fields, read[b"content-length"])
-        ):
-            return None
+        if b"content-length" in read:
+            if fields.chunked or read_length(fields, read[b"content-length"]):
+                return None
+            fields.bare = False
         read_own_fields(self._rules, fields, read)
         return fields
 

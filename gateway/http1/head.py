@@ -304,7 +304,6 @@ def read_length(fields: Fields, values: Sequence[bytes]) -> Refusal | None:
     if len(values) > 1 or not _DIGITS(values[0]):
         return BAD_FRAMING
     fields.length = int(values[0])
-    fields.bare = False
     return None
 
 

@@ -15,12 +15,11 @@ from gateway.http1.field_lines import NAME_REST, PLAIN_VALUE
 
 Value = TypeVar("Value")
 
-#: The most messages that are cached, without their own fields, and how long they are.
-MOST_BLOCKS: Final = 512
-MOST_BLOCK_BYTES: Final = 1_024
+#: The most messages that are cached, without their own fields, and how long these are.
+MOST_KNOWN: Final = 512
+MOST_KNOWN_BYTES: Final = 1_024
 #: They are cached when they come again within so many others.
 MOST_SEEN: Final = 2_048
-
 
 #: Does Connection remove fields that it names? `keep-alive` and `close` are none.
 names_fields: Final = re.compile(
@@ -95,6 +94,6 @@ class Blocks(Generic[Value]):
 
     def put(self, block: Hashable, value: Value) -> None:
         """Cache what it means."""
-        if len(self.known) >= MOST_BLOCKS:
+        if len(self.known) >= MOST_KNOWN:
             self.known.clear()
         self.known[block] = value

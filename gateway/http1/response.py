@@ -119,7 +119,7 @@ def parse_response_head(head: bytes) -> ResponseHead | str:
                 return "the transfer coding is not chunked"
             chunked = True
     if SESSION_MARK in forward:
-        forward = _without_session(forward)
+        forward = _without_set_session(forward)
     if options and (options != _KEEP_ALIVE or not keep):
         if len(options) > MOST_FIELDS:
             return f"Connection names more than {MOST_FIELDS} fields"
@@ -133,7 +133,7 @@ def parse_response_head(head: bytes) -> ResponseHead | str:
     return ResponseHead(int(status), reason or b"", length, chunked, keep, forward, dated)
 
 
-def _without_session(block: bytes) -> bytes:
+def _without_set_session(block: bytes) -> bytes:
     """The lines without those that set the console's session."""
     lines = block.split(b"\r\n")[:-1]
     return b"".join([line + b"\r\n" for line in lines if not _sets_session(line)])

@@ -6,11 +6,11 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 from gateway.domain.headers import OURS_IN_ANSWERS
-from gateway.http1.own_fields import MOST_BLOCK_BYTES, Blocks, Cut, names_fields
+from gateway.http1.own_fields import MOST_KNOWN_BYTES, Blocks, Cut, names_fields
 from gateway.http1.response import MOST_FIELDS, ResponseHead, is_length, parse_response_head
 
 #: Not Date, which is the same for a second.
-_FORWARDED: Final = (
+_OWN_FORWARDED: Final = (
     *(b"etag", b"last-modified", b"expires", b"age", b"server-timing"),
     *(b"request-id", b"x-correlation-id", b"x-trace-id", b"traceparent", b"traceresponse"),
     *(b"x-runtime", b"x-response-time", b"x-process-time"),
@@ -18,8 +18,8 @@ _FORWARDED: Final = (
     *(b"x-cloud-trace-context", b"x-ms-request-id", b"x-github-request-id", b"cf-ray"),
 )
 #: Not forwarded: the gateway sets these.
-_DROPPED: Final = (b"x-request-id", *OURS_IN_ANSWERS)
-_CUT: Final = Cut((b"content-length", b"x-request-id", *_FORWARDED), prefixes=OURS_IN_ANSWERS)
+_OWN_DROPPED: Final = (b"x-request-id", *OURS_IN_ANSWERS)
+_CUT: Final = Cut((b"content-length", b"x-request-id", *_OWN_FORWARDED), prefixes=OURS_IN_ANSWERS)
 
 
 class _Known(NamedTuple):
@@ -53,7 +53,7 @@ class HeadParser:
 
         None: it comes for the first time, or own fields would change what it means
         """
-        if len(rest) > MOST_BLOCK_BYTES or not self._blocks.comes_again(rest):
+        if len(rest) > MOST_KNOWN_BYTES or not self._blocks.comes_again(rest):
             return None
         if _CUT.any(rest) or names_fields(rest):
             return None
@@ -81,7 +81,7 @@ def _completed(known: _Known, parts: Sequence[bytes]) -> ResponseHead | None:
             if length is not None or head.chunked or not is_length(value):
                 return None
             length = int(value)
-        elif not lower.startswith(_DROPPED):
+        elif not lower.startswith(_OWN_DROPPED):
             forward.append(b"%b: %b\r\n" % (name, value))
     lines = b"".join(forward)
     return ResponseHead(

@@ -176,17 +176,17 @@ def test_a_third_credential_is_refused_like_a_second() -> None:
 def test_keys_are_not_cached() -> None:
     """A block is cached without its key, in bounded number; one with a key elsewhere is not."""
     parser = FieldParser(HeaderRules(100))
-    for number in range(2 * own_fields.MOST_BLOCKS):
+    for number in range(2 * own_fields.MOST_KNOWN):
         key = (b"Authorization: Bearer sesame", b"apiKey: sesame", b"AUTHORIZATION:sesame")
         other = (b"", b"apiKey:sesame\r\n", b"X: %b\r\n" % KEY, b"baggage: %b\r\n" % KEY)
         block = HOST + b"X: %d\r\n%b\r\n%b" % (number, key[number % 3], other[number % 4])
         for _ in range(2):
             parser.parse(block, 1)
-    assert 0 < len(parser._blocks.known) <= own_fields.MOST_BLOCKS
+    assert 0 < len(parser._blocks.known) <= own_fields.MOST_KNOWN
     assert "sesame" not in repr(parser._blocks.known)
     assert "gwk_" not in repr(parser._blocks.known)
     size = len(parser._blocks.known)
-    long = HOST + b"X: %b\r\nAuthorization: Bearer k\r\n" % (b"x" * own_fields.MOST_BLOCK_BYTES)
+    long = HOST + b"X: %b\r\nAuthorization: Bearer k\r\n" % (b"x" * own_fields.MOST_KNOWN_BYTES)
     for _ in range(2):
         parser.parse(long, 1)
     assert len(parser._blocks.known) == size

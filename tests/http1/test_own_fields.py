@@ -91,6 +91,6 @@ def test_blocks() -> None:
         blocks.comes_again(number)
         blocks.put(number, number)
         assert len(blocks._seen) <= own_fields.MOST_SEEN
-        assert len(blocks.known) <= own_fields.MOST_BLOCKS
+        assert len(blocks.known) <= own_fields.MOST_KNOWN
         assert blocks.known[number] == number
     assert not blocks.comes_again("a")

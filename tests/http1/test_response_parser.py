@@ -106,7 +106,7 @@ def test_the_number_of_fields_is_bounded() -> None:
     assert isinstance(parser.parse(STATUS + b"A: b\r\n" + b"Age: 1\r\n" * MOST_FIELDS), str)
 
 
-@pytest.mark.parametrize("length", [0, own_fields.MOST_BLOCK_BYTES])
+@pytest.mark.parametrize("length", [0, own_fields.MOST_KNOWN_BYTES])
 def test_long_heads_are_not_cached(length: int) -> None:
     """Only what is short is cached."""
     parser = HeadParser()
