@@ -168,14 +168,16 @@ def _choose_by_name(contexts: list[ssl.SSLContext], names: ServerNames) -> None:
 class _IgnoreNames:
     """Keeps Python from writing a traceback for each name that is not ASCII: anyone may send it.
 
-    Python ends such a handshake, and then reports the error as one that it cannot raise.
+    Python ends such a handshake, and then reports the error as one that it cannot raise. The name
+    is the object of the report, and since 3.14 a part of its message.
     """
 
     def __init__(self, others: Callable[[Any], Any]) -> None:
         self._others = others
 
     def __call__(self, unraisable: sys.UnraisableHookArgs) -> None:
-        is_name = isinstance(unraisable.object, bytes)
+        message = unraisable.err_msg or ""
+        is_name = isinstance(unraisable.object, bytes) or "while decoding name" in message
         if not (is_name and isinstance(unraisable.exc_value, UnicodeDecodeError)):
             self._others(unraisable)
 
