@@ -13,6 +13,7 @@ from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -423,6 +424,13 @@ def test_other_errors_that_cannot_be_raised_are_written(
 
     Broken()
     assert len(written) == 1
+
+    # As Python 3.14 reports a name; the message of any other error is written.
+    error = UnicodeDecodeError("ascii", b"\xff", 0, 1, "ordinal not in range(128)")
+    message = "Exception ignored in ssl servername callback while decoding name b'\\xff'"
+    for text, value in ((message, error), (message, ValueError()), (None, error)):
+        hook(SimpleNamespace(object=None, exc_value=value, err_msg=text))
+    assert [getattr(each, "err_msg", None) for each in written[1:]] == [message, None]
 
 
 async def test_one_of_several_changes(tmp_path: Path) -> None:
