@@ -19,6 +19,7 @@ from asking import TOOLS, content, form, required
 from mcp.server.mcpserver import Context, MCPServer
 from mcp.server.mcpserver.prompts.base import UserMessage
 from mcp.server.streamable_http import EventMessage, EventStore
+from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from pydantic import Field
 
 PIXEL = (
@@ -29,7 +30,7 @@ SOUND = "UklGRiYAAABXQVZFZm10IBAAAAABAAEAQB8AAAB9AAACABAAZGF0YQIAAAA="
 
 
 class Events(EventStore):
-    """The events of all streams, so that a client can resume one."""
+    """The events of a session's streams, so that a client can resume one."""
 
     def __init__(self) -> None:
         self._events: list[tuple[str, Any]] = []
@@ -47,6 +48,22 @@ class Events(EventStore):
             if other == stream_id and message is not None:
                 await send_callback(EventMessage(message, str(at)))
         return stream_id
+
+
+class Sessions(StreamableHTTPSessionManager):
+    """Each session has events of its own.
+
+    The SDK names a stream by its request's id, which other sessions use as well: from one store of
+    all sessions, a client would be sent the events of others.
+    """
+
+    @property
+    def event_store(self) -> EventStore:
+        return Events()
+
+    @event_store.setter  # the base class sets it once for all
+    def event_store(self, store: EventStore) -> None:
+        pass
 
 
 server = MCPServer("everything", version="1.0.0", log_level="ERROR")
@@ -300,7 +317,8 @@ async def complete(_ref: Any, _argument: Any, _context: Any) -> types.Completion
     return types.Completion(values=["paris", "park", "party"], total=3, has_more=False)
 
 
-application = server.streamable_http_app(event_store=Events(), retry_interval=100)
+application = server.streamable_http_app(retry_interval=100)
+server.session_manager.__class__ = Sessions
 
 
 async def serve_every_path(scope: Any, receive: Any, send: Any) -> None:
