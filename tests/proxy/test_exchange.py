@@ -732,6 +732,11 @@ async def test_an_early_answer_ends_the_connection(start: Start) -> None:
         )
         response = await wire.read_response()
         assert (response.status, response.body, response.closes) == (413, b"too much", True)
+    # The upstream waits for the rest of that body, and takes what comes on its connection for it.
+    bench.upstream.script = echo
+    async with await bench.connect() as other:
+        assert (await other.request("GET", "/api/y", bench.auth)).json()["target"] == "/api/y"
+    assert [request.connection for request in bench.upstream.requests] == [0, 1]
 
 
 async def test_draining(start: Start) -> None:

@@ -22,7 +22,7 @@ from gateway.proxy.upstream_connection import READ_BYTES
 from tests.bench.rig import deliver
 from tests.kit.certificates import make_certificate
 from tests.kit.eventually import eventually
-from tests.kit.proxy import proxy_bench, request
+from tests.kit.proxy import Client, proxy_bench, request
 from tests.kit.upstream import Exchange, build_response, echo
 from tests.kit.wire import Wire, WireError, bearer, build_request
 from tests.proxy.conftest import Bench, Start
@@ -126,6 +126,66 @@ def test_the_pieces_do_not_matter(case: Case, cuts: list[int]) -> None:
         assert {one[0] for one in (*found.answers, *whole.answers)} <= {"502"}
     else:
         assert found == whole
+
+
+#: Bodies that are not complete yet: their framing, and what of them was sent.
+UNFINISHED = {
+    "length": ("Content-Length: 99", b"abc"),
+    "nothing yet": ("Content-Length: 99", b""),
+    "chunked": ("Transfer-Encoding: chunked", b"3\r\nabc\r\n"),
+    "in a chunk": ("Transfer-Encoding: chunked", b"63\r\nabc"),
+}
+#: Answers that end at different places of the code: at once, later, without a body, in chunks.
+EARLY = {
+    "length": [b"HTTP/1.1 413 L\r\nContent-Length: 2\r\n\r\nno"],
+    "length, later": [b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n", b"ok"],
+    "no body": [b"HTTP/1.1 204 N\r\n\r\n"],
+    "chunked": [CHUNKED + OK_CHUNKS],
+    "chunked, later": [CHUNKED, OK_CHUNKS],
+}
+
+
+@pytest.mark.parametrize("answer", EARLY)
+@pytest.mark.parametrize("body", UNFINISHED)
+def test_an_unfinished_request_ends_its_connection(body: str, answer: str) -> None:
+    """The server would read the head of the next client's request as the rest of the body."""
+    framing, begun = UNFINISHED[body]
+    with proxy_bench() as bench:
+        other = bench.add_upstream()
+        first = bench.client()
+        (used,) = (end for end in bench.upstreams if end is not other)
+        head = request(bench.key, "/api/first", "POST")[:-2]
+        first.send(head + framing.encode() + b"\r\n\r\n" + begun)
+        for piece in EARLY[answer]:
+            used.push(piece)
+        bench.loop.run_all()
+        sent = bytes(used.written)
+        assert sent.startswith(b"POST /api/first HTTP/1.1\r\n")
+        assert sent.count(b" HTTP/1.1\r\n") == 1
+        assert len(first.statuses) == 1
+        second = Client(bench.context)
+        second.send(request(bench.key, "/api/second"))
+        bench.loop.run_all()
+        assert (bytes(used.written), used.is_closed) == (sent, True)
+        assert other.written.startswith(b"GET /api/second HTTP/1.1\r\n")
+        other.push(LENGTH + b"\r\nok")
+        bench.loop.run_all()
+        assert second.statuses == [200]
+
+
+def test_an_answer_after_a_finished_request_keeps_its_connection() -> None:
+    """An answer may begin before the request's end; if it ends after it, nothing is missing."""
+    with proxy_bench() as bench:
+        client = bench.client()
+        (used,) = bench.upstreams
+        client.send(request(bench.key, "/api/first", "POST", b"whole")[:-2])
+        used.push(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\no")
+        client.send(b"le")
+        used.push(b"k")
+        Client(bench.context).send(request(bench.key, "/api/second"))
+        bench.loop.run_all()
+        assert b"\r\n\r\nwholeGET /api/second HTTP/1.1\r\n" in used.written
+        assert not used.is_closed
 
 
 def test_a_head_that_comes_at_once_and_is_too_long() -> None:
