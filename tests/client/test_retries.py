@@ -107,6 +107,21 @@ def test_decisions(
     assert (found.seconds if isinstance(found, Wait) else None) == expected
 
 
+@pytest.mark.parametrize(("random", "expected"), [(0.0, 8.0), (0.5, 9.0), (1.0, 10.0)])
+@pytest.mark.parametrize(
+    ("came", "rules"),
+    [
+        (busy(503, retry_after="8"), RULES),
+        (limited(8, 8), PATIENT),
+        (limited(8, 8), Rules(delay_s=9.0)),
+        (Lost(was_sent=False), Rules(delay_s=8.0)),
+    ],
+)
+def test_jitter(came: Answer | Lost, rules: Rules, random: float, expected: float) -> None:
+    """Any wait is longer at random, by up to a quarter: clients do not come back together."""
+    assert decide(GET, came, 0, rules, random=random) == Wait(expected)
+
+
 @pytest.mark.parametrize(
     ("came", "why"),
     [
@@ -145,6 +160,13 @@ def test_reasons(came: Answer, why: str) -> None:
                 "date": "Wed, 25 Nov 2026 10:00:00 GMT",
             },
             0,
+        ),
+        (  # UTC, as GMT is, but its zone is not known
+            {
+                "retry-after": "Wed, 25 Nov 2026 10:00:30 -0000",
+                "date": "Wed, 25 Nov 2026 10:00:00 GMT",
+            },
+            30,
         ),
     ],
 )

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 
 import pytest
 
 from gateway.domain.limits import Check
 from gateway.errors import INTERNAL
+from gateway.http1.framing import LAST_CHUNK, chunk
 from gateway.proxy import client_connection
 from gateway.proxy.client_connection import (
     HEAD_READ_BYTES,
+    LINGER_S,
     MOST_AHEAD_BYTES,
     MOST_JUDGING_S,
     MOST_UNSENT_BYTES,
@@ -126,6 +129,56 @@ def test_little_is_kept_of_a_long_head(parts: ProxyBench) -> None:
         assert len(connection._intake.fields.forward) < 4096
         assert connection._intake._head == b""
     assert client.count == 2
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+@pytest.mark.parametrize(("size", "status"), [(19, 200), (20, 200), (21, 413)])
+def test_the_largest_body(parts: ProxyBench, size: int, status: int, chunked: bool) -> None:
+    """A body of exactly the bound is forwarded; one with a byte more is refused."""
+    policy = parts.context.gate.policy
+    parts.use(replace(policy, bounds=replace(policy.bounds, body_bytes=20)))
+    client, body = parts.client(), b"x" * size
+    sent = request(parts.key, "/v1/items", "POST", body)
+    if chunked:
+        framed = chunk(body[:7]) + chunk(body[7:]) + LAST_CHUNK
+        sent = sent.replace(b"Content-Length: %d" % size, b"Transfer-Encoding: chunked")
+        sent = sent.removesuffix(body) + framed
+    client.send(sent)
+    parts.answer()
+    assert client.statuses == [status]
+
+
+CLOSE = b"Connection: close\r\n\r\n"
+#: Requests after whose answers the connection ends, and whether the client may be sending still.
+LAST = {
+    "a refusal": (b"GET /nowhere HTTP/1.1\r\nHost: x\r\n" + CLOSE, True),
+    "a refused head": (b"GET /nowhere\r\n\r\n", True),
+    "a refusal before the body": (
+        b"POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n" + CLOSE,
+        True,
+    ),
+    "an answer before the body": (
+        b"GET /health HTTP/1.1\r\nHost: x\r\nContent-Length: 99\r\n" + CLOSE,
+        True,
+    ),
+    "an answer": (b"GET /health HTTP/1.1\r\nHost: x\r\n" + CLOSE, False),
+}
+
+
+@pytest.mark.parametrize(("sent", "lingers"), LAST.values(), ids=LAST)
+def test_the_end_after_the_last_answer(parts: ProxyBench, sent: bytes, lingers: bool) -> None:
+    """Reading goes on briefly after a refusal or an unread body: the kernel would answer bytes
+    that arrive after a close with a reset, by which the client may lose the answer.
+    """
+    client = parts.client()
+    client.send(sent)
+    assert client.count == 1
+    assert (client.wrote_eof, client.ended) == ((True, "") if lingers else (False, "close"))
+    client.send(b"more of it")
+    parts.loop.advance(LINGER_S)
+    client.connection.check_deadline(parts.loop.time())
+    assert client.ended == ("abort" if lingers else "close")
+    assert client.count == 1
 
 
 def test_a_body_of_tiny_chunks_takes_turns(parts: ProxyBench) -> None:

@@ -491,6 +491,42 @@ def test_a_client_that_does_not_wait(bench: ProxyBench, waits_for: str) -> None:
     assert bench.metrics.inflight == 0
 
 
+@pytest.mark.parametrize("found", ["identity", Absent.UNKNOWN, Absent.UNAVAILABLE])
+def test_a_client_that_leaves_during_its_look_up(bench: ProxyBench, found: Any) -> None:
+    """Nothing is counted for its request, whatever the store says of its key."""
+    limiter, directory = PromptLimiter(), ScriptedDirectory()
+    bench.use_limiter(limiter)
+    bench.context.gate.directory = directory
+    client = bench.client()
+    client.send(request(bench.key, "/plain"))
+    client.end()
+    bench.loop.run_all()
+    directory.answer(bench.identities[bench.key] if found == "identity" else found)
+    assert limiter.asked == 0
+    assert client.connection.cache.identity is None
+
+
+@pytest.mark.parametrize(
+    ("target", "host", "status"),
+    [
+        (b"http://gateway.test/plain", b"Gateway.TEST", 200),
+        (b"http://GATEWAY.test/plain", b"gateway.test", 200),
+        (b"http://gateway.TEST/plain", b"GATEWAY.test:80", 200),
+        (b"http://gateway.test/plain", b"Other.test", 400),
+        (b"http://gateway.test/plain", b"GATEWAY.test:81", 400),
+    ],
+)
+def test_the_host_of_an_absolute_target(
+    bench: ProxyBench, target: bytes, host: bytes, status: int
+) -> None:
+    """Host names it, whatever the case of either; another host or port is refused."""
+    client = bench.client()
+    sent = request(bench.key, "/plain").replace(b"GET /plain", b"GET " + target)
+    client.send(sent.replace(b"Host: gateway.example", b"Host: " + host))
+    bench.answer()
+    assert client.statuses == [status]
+
+
 MAINTENANCE = """
 routes:
   api:  {match: "* /api/**", upstream: api, plan_limits: false, rate: 1/day}

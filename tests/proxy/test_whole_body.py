@@ -98,6 +98,13 @@ def test_all_of_it_or_nothing(parts: list[bytes]) -> None:
     assert len(body) == 0
 
 
+@pytest.mark.parametrize(("parts", "kept"), [((20,), True), ((7, 13), True), ((7, 14), False)])
+def test_a_body_of_exactly_the_bound(parts: tuple[int, ...], kept: bool) -> None:
+    """It is kept, in however many parts it arrives; a byte more is too much."""
+    body = WholeBody(20, COUNTED_BODY_TOO_LARGE)
+    assert all(body.add(b"x" * size) for size in parts) is kept
+
+
 @pytest.mark.parametrize("chunked", [False, True])
 @pytest.mark.parametrize("size", [1, 2, 7, 50, 10_000])
 def test_any_split(bench: ProxyBench, size: int, chunked: bool) -> None:

@@ -6,7 +6,7 @@ import asyncio
 import socket
 import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from ipaddress import ip_network
 from pathlib import Path
 
@@ -218,6 +218,42 @@ async def test_a_name_that_changes_its_address() -> None:
     assert (got.status, got.found) == (0, REFUSED)
 
 
+@pytest.mark.parametrize("addresses", [("127.0.0.2", "127.0.0.1"), ("127.0.0.1", "127.0.0.2")])
+@pytest.mark.parametrize("listens", [True, False])
+async def test_a_name_with_an_inner_address(addresses: tuple[str, ...], listens: bool) -> None:
+    """Only its allowed addresses are dialled, also if there is no connection to any of them."""
+    reached: list[str] = []
+
+    def at(host: str) -> Serve:
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            reached.append(host)
+            await answering(OK)(reader, writer)
+
+        return serve
+
+    outside = Served(at("127.0.0.1"))
+    inside = Served(at("127.0.0.2"), host="127.0.0.2", port=outside.port)
+    allowed = Destinations(allowed=(ip_network("127.0.0.1/32"),))
+    async with AsyncExitStack() as stack:
+        await stack.enter_async_context(inside)
+        if listens:
+            await stack.enter_async_context(outside)
+        made = await stack.enter_async_context(sender(allowed, resolve=Names(*addresses)))
+        got = await made.send(f"http://hook.test:{outside.port}/", b"x", {})
+    assert (got.status, reached) == ((200, ["127.0.0.1"]) if listens else (0, []))
+
+
+@pytest.mark.parametrize("end", ["\r\n", "\n", "\r", "\0", "\x7f", "\x1b", "\t"])
+async def test_a_header_with_a_control_character(end: str) -> None:
+    """Nothing is sent: a receiver could take what follows it for a header, or for a request."""
+    heads: list[bytes] = []
+    async with Served(answering(OK, heads=heads)) as server, sender() as made:
+        headers = {"webhook-id": f"evt{end}X-Admin: 1", "webhook-timestamp": "1"}
+        assert (await made.send(url_of(server), b"x", headers)).status == 0
+        assert heads == []
+        assert (await made.send(url_of(server), b"x", {"webhook-id": "evt"})).status == 200
+
+
 async def test_nothing_listens() -> None:
     async with Served(answering(OK)) as server:
         url = url_of(server)
@@ -250,6 +286,7 @@ async def test_certificates(tmp_path: Path) -> None:
         (b"0", 0.0, 0.0),
         (b"Wed, 21 Oct 2015 07:28:00 GMT", 0.0, 0.0),
         (b"Fri, 31 Dec 2100 23:59:59 GMT", 1e8, 1e10),
+        (b"Fri, 31 Dec 2100 23:59:59 -0000", 1e8, 1e10),  # it is UTC, and names no zone
         (b"99999999999999999999", 1e9, 1e10),
         (b"soon", None, None),
         (b"-1", None, None),
