@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import random
 from typing import Any
 
 import httpx
@@ -27,7 +28,7 @@ from tests.client.scripted import (
     refused,
     too_costly,
 )
-from tests.client.shells import KEY, KEY_ID, SECRET, Clock, Open
+from tests.client.shells import KEY, KEY_ID, SECRET, Clock, Open, Replaced
 
 RESET = 1_795_343_894
 GET = httpx.Request("GET", "https://api.example.com/v1/a?token=t")
@@ -226,6 +227,17 @@ def test_decisions(
     session = make_session(log_level="debug")
     assert session.decide(GET, found, 0) == expected
     assert [each.getMessage() for each in caplog.records] == [line]
+
+
+def test_waits_differ(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each wait has a jitter of its own, drawn when it is decided."""
+    drawn = iter((0.0, 1.0, 0.5))
+    monkeypatch.setattr(
+        "gateway_client.session.random", Replaced(random, random=lambda: next(drawn))
+    )
+    session = make_session()
+    waits = [session.decide(GET, came(503), 1) for _ in range(3)]
+    assert waits == [Wait(2.0), Wait(2.5), Wait(2.25)]
 
 
 @pytest.mark.parametrize(

@@ -400,6 +400,18 @@ def test_what_counts_is_what_is_forwarded() -> None:
     assert fields_of(with_key, rules=rules).counted == {b"x-tenant": (b"a", False)}
 
 
+def test_connection_does_not_remove_what_a_trusted_proxy_says() -> None:
+    """It counts as it is forwarded: a client could else name it in Connection and evade its limit.
+
+    Some proxies pass on their clients' Connection.
+    """
+    rules = HeaderRules(100, counted=("x-tenant", "x-host"))
+    block = b"Connection: X-Host, close, x-tenant\r\nX-Host: b\r\nX-Tenant: a\r\n"
+    fields = fields_of(HOST + block, rules=rules)
+    assert fields.counted == {b"x-tenant": (b"", False), b"x-host": (b"b", True)}
+    assert (fields.forward, fields.proxied) == (HOST + VIA, b"X-Host: b\r\n")
+
+
 # -- Via -------------------------------------------------------------------------------------------
 def test_via() -> None:
     """The gateway adds itself after the other entries, with the version that it received."""

@@ -193,6 +193,37 @@ def test_a_refusal_of_several_is_asked_again_for_one() -> None:
     assert len(found) == 11
 
 
+def test_a_refusal_of_one_is_passed_on() -> None:
+    """The cache around it then refuses the next failures of the address without the store."""
+    store = Store()
+    limiter = PrepaidLimiter(store, store.now_ns)
+    cache = RefusalCache(limiter, store.now_ns)
+    limit = Limit("failed_auth", "rate", 3, 60 * SECOND_US)
+    found: list[Decision | None] = []
+    for _ in range(100):
+        cache.decide(failure(limit), found.append)
+    assert [decision is not None and decision.allowed for decision in found] == (
+        [True] * 3 + [False] * 97
+    )
+    assert store.asked == [1] * 4
+
+
+def test_refusals_of_other_checks_are_passed_on() -> None:
+    """What is refused while several units of its counter are asked for is not a part of them."""
+    store = Store()
+    limiter = PrepaidLimiter(store, store.now_ns)
+    refused: list[Check] = []
+    limiter.on_refused = lambda check, _decision: refused.append(check)
+    fail(limiter, LARGE, 100)
+    store.is_slow = True
+    limiter.decide(failure(LARGE), lambda _: None)
+    assert store.asked[-1] > 1
+    other = Check(failure(LARGE).limits, ("a",), LARGE.amount)
+    limiter.decide(other, lambda _: None)
+    store.answer()
+    assert refused == [other]
+
+
 @pytest.mark.parametrize("waiting", [1, 5])
 def test_an_outage_answers_all(waiting: int) -> None:
     """Without a decision none that waits has one, and the next one asks again."""
