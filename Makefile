@@ -5,7 +5,11 @@
 # The gateway runs from this checkout; so does the client library (client/), where tests need it.
 #
 #   make demo    an upstream, a store, a gateway and keys, with curl commands to try; Ctrl-C ends it
-#   make test    the tests; with CI=true also their branch coverage; JOBS=4 for more at once
+#   make test    the quick tests, five minutes: all decisions, and once through by real sockets
+#   make test-all  all tests but those under load; JOBS=4 for more at once, ARGS=… for pytest
+#   make soak    the tests under load: floods, slow clients, a store that fails
+#   make coverage  the branch coverage of the quick tests
+#   make durations  all tests, and renew tests/durations.json, which the order of files follows
 #   make check   format, lint and types, of the gateway and of the client library
 #   make bench   the benchmarks; a case that takes 5 % more instructions than its baseline fails
 #   make loadtest  clients of each plan against the demo, two minutes; build/loadtest/report.html
@@ -23,31 +27,40 @@ VENV     := .venv
 BIN      := $(VENV)/bin
 COVERAGE := 90
 FUZZ_SECONDS := 600
-# Tests that flood a gateway, or measure how long others wait meanwhile, run alone. The others run in
-# this number of processes, each file in one of them.
-ALONE    := $(addprefix tests/hostile/,test_floods.py test_slow_clients.py test_store_fails.py)
-JOBS     := $(if $(CI),2,3)
+# Each test file runs in one of this number of processes, the long ones first (tests/kit/order.py).
+JOBS     := 2
+ARGS     :=
 # -rfEs: shows failures and errors, and why tests were skipped, such as for a missing program.
 PYTEST   := $(BIN)/python -m pytest -rfEs
-# Measuring coverage doubles the time of a test: so there are fewer generated examples (tests/conftest.py),
-# and it is not measured in the processes that tests start.
-COVERED  := $(if $(CI),--cov --cov-report=term --cov-fail-under=$(COVERAGE) --hypothesis-profile=covered)
+PARALLEL := -n $(JOBS) --dist loadfile --no-loadscope-reorder --max-worker-restart=0 $(ARGS)
 
+# Compiled once instead of by every process that a test starts.
+unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: demo test check bench loadtest dashboard helm judges fuzz lock clean
+.PHONY: demo test test-all soak coverage durations check bench loadtest dashboard helm judges fuzz lock clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
 	$(BIN)/gateway demo
 
-test: $(VENV)/.installed-test $(if $(CI),$(VENV)/.installed-load)
-	status=0; \
-	$(PYTEST) $(ALONE) || status=1; \
-	$(PYTEST) $(addprefix --ignore=,$(ALONE)) -n $(JOBS) --dist loadfile --no-loadscope-reorder \
-	  $(COVERED) || status=1; \
-	exit $$status
+test: $(VENV)/.installed-test
+	$(PYTEST) --tier quick $(PARALLEL)
+
+test-all: $(VENV)/.installed-test $(if $(CI),$(VENV)/.installed-load)
+	$(PYTEST) --tier all $(PARALLEL)
+
+# One after the other: each of them uses all of a small machine.
+soak: $(VENV)/.installed-test
+	$(PYTEST) --tier soak $(ARGS)
+
+# In the tests' own processes, not in the gateways that they start.
+coverage: $(VENV)/.installed-test
+	$(PYTEST) --tier quick $(PARALLEL) --cov --cov-report=term --cov-fail-under=$(COVERAGE)
+
+durations: $(VENV)/.installed-test
+	$(PYTEST) --tier all $(PARALLEL) --record-durations
 
 check: $(VENV)/.installed-test
 	$(BIN)/ruff format --check .

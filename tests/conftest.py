@@ -9,32 +9,16 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-import hypothesis
 import pytest
 
 from tests.kit.redis_server import RedisServer
 
-# The duration of an example depends more on the machine than on the code.
-hypothesis.settings.register_profile("tests", deadline=None)
-# For --hypothesis-profile: where coverage is measured, which makes each example slower. The lines
-# that are reached need no more, and what only many examples find is looked for without coverage.
-hypothesis.settings.register_profile("covered", deadline=None, max_examples=25)
-hypothesis.settings.load_profile("tests")
-
-pytest_plugins = ["tests.kit.needs"]
-
-#: Folders whose files take long, the longest first.
-SLOW = (
-    "hostile",
-    "image",
-    "judges",
-    "end_to_end",
-    "browser",
-    "loadtests",
-    "helm",
-    "admin",
-    "stores",
-)
+pytest_plugins = [
+    "tests.kit.needs",
+    "tests.kit.tiers",
+    "tests.kit.order",
+    "tests.kit.repeat",
+]
 
 
 @pytest.fixture(autouse=True)
@@ -45,23 +29,6 @@ def _root_logger() -> Iterator[None]:
     yield
     root.handlers[:] = handlers
     root.setLevel(level)
-
-
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Move files that take long to the front, in the order that they were given otherwise.
-
-    At the end only short files are left, so that all processes finish at about the same time.
-    """
-    last = len(SLOW)
-    ranks = {name: rank for rank, name in enumerate(SLOW)}
-    here = Path(__file__).parent
-
-    def rank(item: pytest.Item) -> int:
-        parts = item.path.relative_to(here).parts if item.path.is_relative_to(here) else ("",)
-        return ranks.get(parts[0], last)
-
-    items.sort(key=rank)
 
 
 def pytest_collectstart(collector: pytest.Collector) -> None:
