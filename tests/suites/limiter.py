@@ -1057,6 +1057,16 @@ class LimiterSuite:
         assert [standing.remaining for standing in still.standings] == [5, 29]
         assert [standing.remaining for standing in gone.standings] == [5, 60]
 
+    @pytest.mark.parametrize("others", [(), (FREE,)], ids=["alone", "with another"])
+    def test_what_a_full_shadow_does_not_count(self, rig: Rig, others: tuple[Limit, ...]) -> None:
+        """Units beyond the most that a window counts do not put off its reset."""
+        limits = (replace(FIVE, shadow=True), *others)
+        full, beyond = replay(
+            rig, limits, [(START_US, (2**32 - 1, *[0] * len(others))), (START_US + 31_000_000, 1)]
+        )
+        resets_us = [each.now_us + each.standings[0].reset_us for each in (full, beyond)]
+        assert resets_us == [(START_US // 1_000_000 + 61) * 1_000_000] * 2
+
     def test_changed_values(self, rig: Rig) -> None:
         """New values apply to old counts; a smaller bucket refuses no longer than its own time."""
         check = rig.fresh((FREE,))
@@ -1082,6 +1092,37 @@ class LimiterSuite:
         leaves_us = (START_US // 1_000_000 + 61) * 1_000_000
         assert (first.allowed, refused.allowed) == (True, False)
         assert later.now_us + later.reset_us == leaves_us
+
+    def test_a_bucket_that_shrinks_again(self, rig: Rig) -> None:
+        """It is kept in its own unit, also long after the last units were counted."""
+        check = rig.fresh((replace(FREE, amount=60, burst=240),))
+        smaller, smallest = (
+            Check((replace(FREE, amount=60, burst=burst),), check.counters, 0)
+            for burst in (160, 120)
+        )
+        *_, shrunk, later = rig.ask(
+            [
+                (START_US, check.at_cost(240)),
+                (START_US + 60_000_000, smaller),  # it would be full in 180 s
+                (START_US + 70_000_000, smallest),  # then in 150 s
+                (START_US + 71_000_000, smallest),
+            ]
+        )
+        assert [shrunk.reset_us, later.reset_us] == [120_000_000, 119_000_000]
+
+    def test_a_bucket_that_shrinks_before_a_step_back(self, rig: Rig) -> None:
+        """It is kept in its own unit, also if the window is empty."""
+        check = rig.fresh((replace(FREE, amount=60, burst=240),))
+        smaller = Check((replace(FREE, amount=60, burst=160),), check.counters, 0)
+        *_, back, later = rig.ask(
+            [
+                (START_US, check.at_cost(240)),
+                (START_US + 70_000_000, smaller),  # it would be full in 170 s
+                (START_US + 69_000_000, smaller),
+                (START_US + 75_000_000, smaller),
+            ]
+        )
+        assert [back.reset_us, later.reset_us] == [160_000_000, 154_000_000]
 
     def test_batch_shares_a_count(self, rig: Rig) -> None:
         """Checks of one subject in one batch count for each other."""

@@ -524,8 +524,10 @@ async def test_a_poisoned_count(redis_server: RedisServer, value: bytes) -> None
             batch = [others[0], poisoned, bucket, others[1]]
             answer: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
             link.send(build_command(batch, now_us), answer.set_result)
-            first, *_, last = read_reply(await answer, batch)[0]
+            first, *others_of_it, last = read_reply(await answer, batch)[0]
             assert (first.remaining, last.remaining) == (left, left)
+            # The bucket of 9 is full in 108 s at the latest.
+            assert all(0 <= one.reset_us <= 108_000_000 for one in others_of_it)
             now_us += 1_000_000
         now_us += 62_000_000
         limiter = RedisLimiter(link, clock_us=lambda: now_us)

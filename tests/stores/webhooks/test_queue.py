@@ -142,6 +142,18 @@ async def test_a_known_event(shard: Shard) -> None:
     assert await shard.take() == []
 
 
+async def test_so_many_known_events(shard: Shard) -> None:
+    """A shard knows the ids of the newest 32,768 events; of older ones only what it keeps."""
+    now_us = int((await shard.client.time())[0]) * SECOND
+    older = {f"evt-{number}": now_us - 40_000 + number for number in range(32_768)}
+    await shard.client.zadd(f"{TAG}seen", older)
+    for number, event in enumerate(["new", "newer"]):
+        await shard.accept(event)
+        assert await shard.client.zcard(f"{TAG}seen") == 32_768
+        oldest, *_, newest = await shard.client.zrange(f"{TAG}seen", 0, -1)
+        assert (oldest, newest) == (f"evt-{number + 1}".encode(), event.encode())
+
+
 async def test_what_is_leased_is_no_one_elses(shard: Shard) -> None:
     """Until it is finished: delivered once, it is over."""
     await shard.watch("w")
