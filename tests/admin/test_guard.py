@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Literal
 
 import pytest
 
@@ -19,6 +20,7 @@ from gateway.domain.ports import CorruptRecord, StoreDown, WrongType
 from gateway.errors import Refusal
 from gateway.manage import refusals
 from tests.kit.admin import TOKEN, AdminScene
+from tests.kit.eventually import eventually
 from tests.kit.raw_client import RawClient
 from tests.kit.wire import Response, Wire, fetch
 from tests.proxy.test_answers import NEXT_STEP
@@ -473,6 +475,42 @@ async def test_waiting_guesses_make_room(scene: AdminScene) -> None:
     assert (await scene.ask("GET", "/keys")).status == 200
     for client in clients:
         client.close()
+
+
+class CountedLock(asyncio.Lock):
+    """asked: how often it was acquired, or is awaited; released: how often it was released"""
+
+    asked = released = 0
+
+    async def acquire(self) -> Literal[True]:
+        self.asked += 1
+        return await super().acquire()
+
+    def release(self) -> None:
+        self.released += 1
+        super().release()
+
+
+async def test_a_guess_of_a_client_that_left(
+    scene: AdminScene, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its token is not checked, and the others need not wait for it.
+
+    A change goes on without its client: its request is not cancelled while it waits.
+    """
+    scene.access.one_at_a_time = turns = CountedLock()
+    async with turns:
+        client = await RawClient.connect(scene.server.port)
+        await client.send(
+            b"POST /admin/v1/keys HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Length: 0\r\n"
+            b"Authorization: Bearer wrong\r\n\r\n"
+        )
+        await eventually(lambda: turns.asked == 2, "the guess waits for its turn")
+        client.close()
+        await eventually(lambda: len(scene.server.connections) == 0, "its connection is closed")
+    await eventually(lambda: turns.released == 2, "its turn is over")
+    assert "wrong token" not in caplog.text
+    assert (await scene.ask("GET", "/keys")).status == 200
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import pytest
 from gateway.domain.identity import Absent, Identity
 from gateway.domain.limits import Check, Decision
 from gateway.domain.networks import parse_network
+from gateway.proxy.gate import MOST_LINE_BYTES
 from tests.kit.proxy import (
     NOW_US,
     OK,
@@ -525,6 +526,25 @@ def test_the_host_of_an_absolute_target(
     client.send(sent.replace(b"Host: gateway.example", b"Host: " + host))
     bench.answer()
     assert client.statuses == [status]
+
+
+def test_cached_request_lines_are_bounded(
+    bench: ProxyBench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Clients choose their lines: neither many different ones nor long ones fill the memory."""
+    monkeypatch.setattr("gateway.proxy.gate.MOST_LINES", 8)
+    gate, kept = bench.context.gate, []
+    for number in range(50):
+        line = b"GET /plain?%d HTTP/1.1" % number
+        assert gate.requested(line) is gate.requested(line)
+        kept.append(len(gate.lines))
+    assert max(kept) == 8
+    short = b"GET /plain? HTTP/1.1"
+    longest = short.replace(b"?", b"?" + b"x" * (MOST_LINE_BYTES - len(short)))
+    too_long = longest.replace(b"?", b"?x")
+    for line, is_kept in ((longest, True), (too_long, False)):
+        gate.requested(line)
+        assert (line in gate.lines) is is_kept
 
 
 MAINTENANCE = """
