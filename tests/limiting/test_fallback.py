@@ -360,6 +360,15 @@ def test_open(store: Store) -> None:
     assert store.count_of(FIVE) == 0
 
 
+def test_open_asks_no_share(store: Store) -> None:
+    """While the store recovers, its decision is returned, however small the worker's share is."""
+    worker = Worker(store, (0, 4), mode="open")
+    with outage(store):
+        worker.ask(check_of(FIVE))
+    worker.limiter.connected()
+    assert worker.admitted(check_of(FIVE), 6) == 5
+
+
 def test_closed(store: Store) -> None:
     """Closed returns no decision; the next check is sent to the store again."""
     worker = Worker(store, mode="closed")
@@ -494,6 +503,20 @@ def test_beyond(store: Store) -> None:
     store.loop.run(1)
     assert store.count_of(FIVE) == 7
     assert worker.beyond == [("five", 2)]
+
+
+def test_a_reload_during_an_outage(store: Store) -> None:
+    """What exceeds a limit is reckoned by its values after the reload, and has its name then."""
+    worker = Worker(store)
+    ten = replace(FIVE, name="ten", amount=10, was=(FIVE.name,))
+    after = Check((ten,), check_of(FIVE).counters)
+    assert worker.admitted(check_of(FIVE), 3) == 3
+    with outage(store):
+        assert worker.admitted(check_of(FIVE), 4) == 4
+        assert worker.admitted(after, 9) == 6
+    store.loop.run(1)
+    assert store.count_of(FIVE) == 13
+    assert worker.beyond == [("ten", 3)]
 
 
 def test_beyond_of_several_workers(store: Store) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from gateway.domain.limits import Check, Decision, Limit
+from gateway.domain.limits import LEASE_US, Check, Decision, Limit
 from gateway.limiting.memory import MemoryLimiter
 from tests.suites.limiter import START_US, LimiterSuite, Rig
 
@@ -60,6 +60,18 @@ def test_states_expire() -> None:
     assert len(limiter) == 1
 
 
+def test_a_state_in_use_hides_no_expired_one() -> None:
+    """The sweep goes on behind a counter that came first and is used all the time."""
+    now_us = START_US
+    limiter = MemoryLimiter(lambda: now_us, sweep_above=0)
+    for name in ("busy", *range(400)):
+        limiter.decide_now(check(name))
+    now_us += 62_000_001
+    for _ in range(200):
+        limiter.decide_now(check("busy"))
+    assert len(limiter) == 1
+
+
 def test_states_that_count_stay() -> None:
     """The sweep removes no state that still counts."""
     limiter = MemoryLimiter(lambda: START_US, sweep_above=0)
@@ -88,6 +100,22 @@ def test_bounded() -> None:
     for name in range(1_000):
         limiter.decide_now(check(name))
         assert len(limiter) <= 100
+
+
+def test_who_is_connected() -> None:
+    """A connection is, until its lease expires or is released."""
+    now_us = START_US
+    limiter = MemoryLimiter(lambda: now_us)
+    limiter.renew("a", [(101, 7), (102, 7), 103])
+    assert [limiter.is_connected("a", tag) for tag in (101, 102, 103, 104)] == [True, True] + (
+        [False] * 2
+    )
+    limiter.release("a", (101, 7))
+    assert not limiter.is_connected("a", 101)
+    now_us += LEASE_US - 1
+    assert limiter.is_connected("a", 102)
+    now_us += 1
+    assert not limiter.is_connected("a", 102)
 
 
 def test_a_release_keeps_nothing() -> None:

@@ -193,6 +193,21 @@ def test_a_refusal_of_several_is_asked_again_for_one() -> None:
     assert len(found) == 11
 
 
+def test_the_last_unit_is_for_one_of_two() -> None:
+    """Two failures that are refused together are asked for one by one."""
+    store = Store()
+    limiter = PrepaidLimiter(store, store.now_ns)
+    limit = Limit("failed_auth", "rate", 2, 60 * SECOND_US)
+    store.is_slow = True
+    found: list[Decision | None] = []
+    for _ in range(3):
+        limiter.decide(failure(limit), found.append)
+    for _ in range(3):
+        store.answer()
+    assert store.asked == [1, 2, 1, 1]
+    assert [decision is not None and decision.allowed for decision in found] == [True, True, False]
+
+
 def test_a_refusal_of_one_is_passed_on() -> None:
     """The cache around it then refuses the next failures of the address without the store."""
     store = Store()

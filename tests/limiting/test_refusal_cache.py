@@ -196,6 +196,15 @@ def test_invalidate(clocked: Clocked) -> None:
     assert len(clocked.refusals) == 0
 
 
+@pytest.mark.parametrize("reset", [0, 1])
+def test_a_reset_of_one_of_several_counters(clocked: Clocked, reset: int) -> None:
+    """Whichever of a check's counters is reset, its refusal is dropped."""
+    check = check_of(FIVE, DAILY)
+    clocked.spend(check)
+    clocked.refusals.invalidate(check.counters[reset])
+    assert clocked.is_asked(check)
+
+
 def test_bounded() -> None:
     """Beyond the capacity the oldest refusal is evicted; a subject's new refusal is cached anew."""
     clocked = Clocked(capacity=3)

@@ -105,6 +105,19 @@ def test_no_share_of_what_costs_nothing() -> None:
     assert counters.decide(check).standings[0].remaining == 46
 
 
+def test_a_shadow_without_a_share() -> None:
+    """A limit in shadow mode that has no share here does not keep the others from counting."""
+    limits = (
+        Limit("plan", "rate", 10, 60_000_000),
+        Limit("few", "rate", 1, 60_000_000, shadow=True),
+    )
+    counters = LocalCounters(MemoryLimiter(lambda: 1_800_000_000_000_000), lambda: (0, 2))
+    name = next(str(n) for n in range(99) if share(limits[1], str(n), 0, 2) is None)
+    decisions = [counters.decide(Check(limits, ("plan", name))) for _ in range(6)]
+    assert [decision.allowed for decision in decisions] == [True] * 5 + [False]
+    assert [decision.standings[0].remaining for decision in decisions] == [4, 3, 2, 1, 0, 0]
+
+
 def test_a_connection_without_a_share() -> None:
     """Where a limit has no share, the connections that hold a lease are admitted, and no others."""
     limits = (Limit("plan", "rate", 100, 60_000_000), Limit("few", "connections", 1, LEASE_US))
