@@ -6,9 +6,11 @@ import ast
 import re
 import sys
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
-import pytest
+from tests.kit.rows import each_row
 
 ROOT = Path(__file__).parent.parent
 PACKAGE = ROOT / "gateway"
@@ -71,18 +73,53 @@ HOMES = {
 }
 
 
-def modules(package: Path = PACKAGE) -> list[str]:
-    """Every module's name below a package, with dots: "domain.keys", "tasks", "admin"."""
-    names = []
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What the rules look at in one module, each with its line.
+
+    name: with dots, below its package: "domain.keys"; where: "gateway/domain/keys.py"
+    imports: the absolute names, also of imports within functions; `from a import b` gives a.b
+    attributes: the names of attributes, such as `now` in datetime.now
+    """
+
+    name: str
+    where: str
+    imports: list[tuple[int, str]]
+    attributes: list[tuple[int, str]]
+
+
+def read_source(
+    name: str, text: str, is_package: bool = False, package: str = PACKAGE.name
+) -> Source:
+    """A module of this name. is_package: its file is an __init__.py"""
+    path = Path(package, *name.split("."), *(["__init__"] if is_package else []))
+    found = Source(name, f"{path}.py", [], [])
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.Import):
+            found.imports.extend((node.lineno, alias.name) for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            base = node.module or ""
+            if node.level:
+                here = [package, *name.split(".")]
+                kept = here[: len(here) - node.level + is_package]
+                base = ".".join([*kept, *filter(None, [node.module])])
+            found.imports.extend((node.lineno, f"{base}.{alias.name}") for alias in node.names)
+        elif isinstance(node, ast.Attribute):
+            found.attributes.append((node.lineno, node.attr))
+    return found
+
+
+@cache
+def sources(package: Path = PACKAGE) -> dict[str, Source]:
+    """Every module below a package, by its name: "domain.keys", "tasks", "admin"."""
+    found = {}
     for path in sorted(package.rglob("*.py")):
         parts = path.relative_to(package).with_suffix("").parts
-        names.append(".".join(parts[:-1] if parts[-1] == "__init__" else parts))
-    return [name for name in names if name]
-
-
-def source_of(name: str, package: Path = PACKAGE) -> Path:
-    path = package.joinpath(*name.split("."))
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        is_package = parts[-1] == "__init__"
+        name = ".".join(parts[:-1] if is_package else parts)
+        if name:
+            found[name] = read_source(name, path.read_text("utf-8"), is_package, package.name)
+    return found
 
 
 def read_levels(text: str) -> dict[str, int]:
@@ -101,68 +138,46 @@ def level_of(name: str) -> int:
     return len(LEVELS) if top == "__main__" else LEVELS[top]
 
 
-def imports(
-    tree: ast.AST, name: str, is_package: bool = False, package: str = PACKAGE.name
-) -> Iterator[str]:
-    """Absolute names of all imports of a module, also in functions; `from a import b` gives a.b."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
-        elif isinstance(node, ast.ImportFrom):
-            base = node.module or ""
-            if node.level:
-                here = [package, *name.split(".")]
-                kept = here[: len(here) - node.level + is_package]
-                base = ".".join([*kept, *filter(None, [node.module])])
-            yield from (f"{base}.{alias.name}" for alias in node.names)
-
-
-def complaints(name: str, source: str, is_package: bool = False) -> list[str]:
-    """The faults of the imports of a module of this name."""
-    found = []
+def complaints(source: Source) -> Iterator[str]:
+    """The faults of a module: where, what was found, and what was expected."""
+    name = source.name
     top = name.partition(".")[0]
     is_pure = top in PURE or name in PURE
-    tree = ast.parse(source)
-    for imported in imports(tree, name, is_package):
+    for line, imported in source.imports:
         first, _, rest = imported.partition(".")
+        fault = ""
         if first == "gateway":
             other = rest.partition(".")[0]
             is_placed = other in LEVELS or other == "__main__"  # unlike gateway.__version__
             if is_placed and other != top and level_of(other) >= level_of(name):
-                found.append(f"{name} imports {imported}, which is not below it")
+                fault = f"{imported}, which is not below it"
             elif top == "http1" and not f"{imported}.".startswith(HTTP1_KNOWS):
-                found.append(f"{name} imports {imported}, which is beyond HTTP/1.1")
+                fault = f"{imported}, which is beyond HTTP/1.1"
         elif first in HOMES:
             if not any(name == home or name.startswith(f"{home}.") for home in HOMES[first]):
-                found.append(f"{name} imports {first}, whose home is {sorted(HOMES[first])}")
+                fault = f"{first}, whose home is {sorted(HOMES[first])}"
         elif first not in sys.stdlib_module_names:
-            found.append(f"{name} imports {first}, which has no home")
+            fault = f"{first}, which has no home"
         elif is_pure and first not in PURE_LIBRARY and not imported.startswith(PURE_PARTS):
-            found.append(f"{name} imports {first}, and only decides")
-    for node in ast.walk(tree):
-        if is_pure and isinstance(node, ast.Attribute) and node.attr in READS_CLOCK:
-            found.append(f"{name}:{node.lineno} reads the clock by {node.attr}, and only decides")
-        if (
-            isinstance(node, ast.Attribute)
-            and node.attr in {"create_task", "ensure_future"}
-            and name != "tasks"
-        ):
-            found.append(f"{name}:{node.lineno} starts a task itself instead of by tasks.spawn")
-    return found
+            fault = f"{first}, and only decides"
+        if fault:
+            yield f"{source.where}:{line}: {name} imports {fault}"
+    for line, attribute in source.attributes:
+        if is_pure and attribute in READS_CLOCK:
+            yield f"{source.where}:{line}: {name} reads the clock by {attribute}, and only decides"
+        if attribute in {"create_task", "ensure_future"} and name != "tasks":
+            yield f"{source.where}:{line}: {name} starts a task itself instead of by tasks.spawn"
 
 
-def imported_modules(
-    name: str, source: str, all_names: Collection[str], package: Path = PACKAGE
-) -> set[str]:
+def imported_modules(source: Source, names: Collection[str], package: str) -> set[str]:
     """Which of these modules a module imports, for types alone or within a function included."""
     found = set()
-    is_package = source_of(name, package).name == "__init__.py"
-    for imported in imports(ast.parse(source), name, is_package, package.name):
+    for _, imported in source.imports:
         first, _, rest = imported.partition(".")
-        if first == package.name:
+        if first == package:
             # `from gateway.domain.keys import Account` gives domain.keys.Account.
-            found.add(rest if rest in all_names else rest.rpartition(".")[0])
-    return (found & set(all_names)) - {name}
+            found.add(rest if rest in names else rest.rpartition(".")[0])
+    return (found & set(names)) - {source.name}
 
 
 def circles(graph: Mapping[str, Collection[str]]) -> list[list[str]]:
@@ -187,30 +202,25 @@ def _reached(graph: Mapping[str, Collection[str]], start: str) -> set[str]:
     return reached
 
 
-def import_graph(package: Path = PACKAGE) -> dict[str, set[str]]:
-    """The modules of a package that each of its modules imports."""
-    names = modules(package)
-    return {
-        name: imported_modules(name, source_of(name, package).read_text(), names, package)
-        for name in names
-    }
+def import_graph(modules: Mapping[str, Source], package: str = PACKAGE.name) -> dict[str, set[str]]:
+    """The modules that each of these modules imports."""
+    return {name: imported_modules(each, modules, package) for name, each in modules.items()}
 
 
 def test_no_circle() -> None:
     """No module imports itself through others, not even for types."""
-    assert circles(import_graph()) == []
+    assert circles(import_graph(sources())) == []
 
 
-@pytest.mark.parametrize("name", modules())
-def test_a_module_keeps_to_its_layer(name: str) -> None:
+def test_modules_keep_to_their_layers() -> None:
     """Imports point downwards, an outside library has one home, and deciding modules do no I/O."""
-    path = source_of(name)
-    assert complaints(name, path.read_text(), path.name == "__init__.py") == []
+    found = [fault for source in sources().values() for fault in complaints(source)]
+    assert found == [], "\n".join(found)
 
 
 def test_everything_is_on_the_map() -> None:
     """Each module and package at the top of `gateway` has a layer."""
-    tops = {name.partition(".")[0] for name in modules()} - {"__main__"}
+    tops = {name.partition(".")[0] for name in sources()} - {"__main__"}
     assert tops - LEVELS.keys() == set()
 
 
@@ -276,34 +286,45 @@ CIRCLES = [
 ]
 
 
-@pytest.mark.parametrize(("sources", "expected"), CIRCLES)
-def test_a_circle_is_seen(sources: dict[str, str], expected: str) -> None:
+@each_row(("texts", "expected"), CIRCLES)
+def test_a_circle_is_seen(texts: dict[str, str], expected: str) -> None:
     """A circle is found also by imports for types, or within a function."""
-    graph = {name: imported_modules(name, source, sources) for name, source in sources.items()}
+    graph = import_graph({name: read_source(name, text) for name, text in texts.items()})
     assert circles(graph) == ([list(expected)] if expected else [])
 
 
-@pytest.mark.parametrize(("name", "source", "words"), FAULTS)
-def test_a_breach_is_seen(name: str, source: str, words: str) -> None:
+@each_row(("name", "text", "words"), FAULTS)
+def test_a_breach_is_seen(name: str, text: str, words: str) -> None:
     """Every form of import is checked, and the complaint says which rule is broken."""
-    (complaint,) = complaints(name, source)
+    (complaint,) = complaints(read_source(name, text))
     assert words in complaint
 
 
-@pytest.mark.parametrize(("name", "source"), SOUND)
-def test_what_is_allowed_passes(name: str, source: str) -> None:
+@each_row(("name", "text"), SOUND)
+def test_what_is_allowed_passes(name: str, text: str) -> None:
     """Downwards, within one package, the standard library, a library at its home."""
-    assert complaints(name, source) == []
+    assert list(complaints(read_source(name, text))) == []
+
+
+def test_a_complaint_says_where() -> None:
+    """The file, the line, what was found and what was expected."""
+    text = "import gateway.errors\n\ndef f():\n    import yaml\n"
+    (complaint,) = complaints(read_source("observe.logs", text))
+    assert complaint == (
+        "gateway/observe/logs.py:4: observe.logs imports yaml, whose home is ['policies']"
+    )
+    (complaint,) = complaints(read_source("observe", text, is_package=True))
+    assert complaint.startswith("gateway/observe/__init__.py:4: observe imports yaml")
 
 
 def test_a_package_resolves_what_it_imports_from_itself() -> None:
     """`from . import x` means the package itself in __init__, the surrounding one in a module."""
-    tree = ast.parse("from . import limits\nfrom ..stores import keys")
-    assert list(imports(tree, "domain", is_package=True)) == [
-        "gateway.domain.limits",
-        "gateway.stores.keys",
+    text = "from . import limits\nfrom ..stores import keys"
+    assert read_source("domain", text, is_package=True).imports == [
+        (1, "gateway.domain.limits"),
+        (2, "gateway.stores.keys"),
     ]
-    assert list(imports(ast.parse("from . import x"), "domain.keys")) == ["gateway.domain.x"]
+    assert read_source("domain.keys", "from . import x").imports == [(1, "gateway.domain.x")]
 
 
 # -- the rooms within stores -----------------------------------------------------------------------
@@ -319,27 +340,27 @@ def read_rooms(text: str) -> dict[str, int]:
 ROOMS = read_rooms(MAP.read_text())
 
 
-def room_complaints(name: str, source: str, is_package: bool = False) -> list[str]:
+def room_complaints(source: Source) -> list[str]:
     """The faults of the imports between rooms of a module such as stores.keys.store."""
-    room = name.split(".")[1]
+    room = source.name.split(".")[1]
     return [
-        f"{name} imports {imported}, which is not below it"
-        for imported in imports(ast.parse(source), name, is_package)
+        f"{source.where}:{line}: {source.name} imports {imported}, which is not below it"
+        for line, imported in source.imports
         if imported.startswith("gateway.stores.")
         and (other := imported.split(".")[2]) != room
         and ROOMS[other] >= ROOMS[room]
     ]
 
 
-@pytest.mark.parametrize("name", [name for name in modules() if name.startswith("stores.")])
-def test_a_module_of_a_store_keeps_to_its_room(name: str) -> None:
+def test_modules_of_a_store_keep_to_their_rooms() -> None:
     """Imports between the rooms of `stores` point downwards; every room is on the map."""
-    path = source_of(name)
-    assert room_complaints(name, path.read_text(), path.name == "__init__.py") == []
+    rooms = [source for name, source in sources().items() if name.startswith("stores.")]
+    found = [fault for source in rooms for fault in room_complaints(source)]
+    assert found == [], "\n".join(found)
 
 
-@pytest.mark.parametrize(
-    ("name", "source"),
+@each_row(
+    ("name", "text"),
     [
         ("stores.redis.link", "from gateway.stores.keys.records import read_record"),
         ("stores.keys.store", "from gateway.stores.usage import journal"),
@@ -347,7 +368,7 @@ def test_a_module_of_a_store_keeps_to_its_room(name: str) -> None:
         ("stores.names", "from .redis import address"),
     ],
 )
-def test_a_breach_between_rooms_is_seen(name: str, source: str) -> None:
+def test_a_breach_between_rooms_is_seen(name: str, text: str) -> None:
     """Imports upwards or between rooms of one row are found, relative ones as well."""
-    (complaint,) = room_complaints(name, source)
+    (complaint,) = room_complaints(read_source(name, text))
     assert complaint.endswith("which is not below it")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
-
-import pytest
 
 TESTS = Path(__file__).parent
 TEXT = (TESTS.parent / "SECURITY.md").read_text()
@@ -15,25 +14,37 @@ TEXT = (TESTS.parent / "SECURITY.md").read_text()
 NAMED = re.compile(r"`([\w/]+\.py|wire_cases/\d\d-\*)?(?:::(test_\w+))?`")
 
 
-def named() -> Iterator[tuple[str, str]]:
-    """Each file, and the function in it, or ""."""
+def named() -> Iterator[tuple[int, str, str]]:
+    """The line of each, its file, and the function in it, or ""."""
     file = ""
     for match in NAMED.finditer(TEXT):
         file = match[1] or file
-        yield file, match[2] or ""
+        yield TEXT.count("\n", 0, match.start()) + 1, file, match[2] or ""
+
+
+@cache
+def functions(file: str) -> set[str] | None:
+    """The functions of the first file of this name or pattern; None: there is no such file."""
+    found = next(TESTS.glob(file), None)
+    if found is None:
+        return None
+    return set(re.findall(r"^ *(?:async )?def (\w+)\(", found.read_text("utf-8"), re.MULTILINE))
 
 
 def test_the_text_is_read() -> None:
     """Both tables name tests."""
-    files = {file for file, _ in named()}
+    files = {file for _, file, _ in named()}
     assert "wire_cases/56-*" in files
     assert "hostile/test_floods.py" in files
 
 
-@pytest.mark.parametrize(("file", "function"), sorted(set(named())))
-def test_a_test_is_there(file: str, function: str) -> None:
+def test_the_tests_are_there() -> None:
     """Each named file exists, with the named function."""
-    found = list(TESTS.glob(file))
-    assert found
-    if function:
-        assert re.search(rf"^ *(async )?def {function}\(", found[0].read_text(), re.M)
+    missing = []
+    for line, file, function in named():
+        there = functions(file)
+        if there is None:
+            missing.append(f"SECURITY.md:{line}: found {file}, expected a file of tests/")
+        elif function and function not in there:
+            missing.append(f"SECURITY.md:{line}: found {function}, expected a test of {file}")
+    assert missing == [], "\n".join(missing)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import ast
 import sys
+from collections.abc import Iterator
 
-import pytest
-
-from tests.test_layers import ROOT, circles, import_graph, imports, modules, source_of
+from tests.kit.rows import each_row
+from tests.test_layers import ROOT, Source, circles, import_graph, read_source, sources
 
 PACKAGE = ROOT / "client" / "gateway_client"
 #: The modules that send by httpx, and read its answers.
@@ -22,37 +21,43 @@ NOT_EVERYWHERE = {
 LIBRARY = sys.stdlib_module_names - NOT_EVERYWHERE
 
 
-def complaints(name: str, source: str, is_package: bool = False) -> list[str]:
-    """The faults of the imports of a module of this name, such as webhooks.asgi."""
-    found = []
+def complaints(source: Source) -> Iterator[str]:
+    """The faults of a module: where, what was found, and what was expected."""
+    name = source.name
     top = name.partition(".")[0]
-    for imported in imports(ast.parse(source), name, is_package, PACKAGE.name):
+    for line, imported in source.imports:
         first = imported.partition(".")[0]
+        fault = ""
         if first == PACKAGE.name:
             if top == "webhooks" and not f"{imported}.".startswith(f"{PACKAGE.name}.webhooks."):
-                found.append(f"{name} imports {imported}, which webhooks do without")
+                fault = f"{imported}, which webhooks do without"
         elif first == "httpx":
             if name not in HTTPX:
-                found.append(f"{name} imports httpx, whose home is {sorted(HTTPX)}")
+                fault = f"httpx, whose home is {sorted(HTTPX)}"
         elif first not in LIBRARY:
-            found.append(f"{name} imports {first}, which not every Python has")
-    return found
+            fault = f"{first}, which not every Python has"
+        if fault:
+            yield f"{source.where}:{line}: {name} imports {fault}"
 
 
-@pytest.mark.parametrize("name", ["", *modules(PACKAGE)])
-def test_a_module_imports_what_is_there(name: str) -> None:
+def read(name: str, text: str, is_package: bool = False) -> Source:
+    return read_source(name, text, is_package, PACKAGE.name)
+
+
+def test_modules_import_what_is_there() -> None:
     """The library itself, httpx where it is at home, and what every Python has; not the gateway."""
-    path = source_of(name, PACKAGE)
-    assert complaints(name, path.read_text(), path.name == "__init__.py") == []
+    top = read("", (PACKAGE / "__init__.py").read_text("utf-8"), is_package=True)
+    found = [fault for each in (top, *sources(PACKAGE).values()) for fault in complaints(each)]
+    assert found == [], "\n".join(found)
 
 
 def test_no_circle() -> None:
     """No module imports itself through others, not even for types."""
-    assert circles(import_graph(PACKAGE)) == []
+    assert circles(import_graph(sources(PACKAGE), PACKAGE.name)) == []
 
 
-@pytest.mark.parametrize(
-    ("name", "source", "words"),
+@each_row(
+    ("name", "text", "words"),
     [
         ("client", "from gateway.errors import TABLE", "imports gateway, which not every"),
         ("client", "import yaml", "imports yaml, which not every"),
@@ -63,20 +68,20 @@ def test_no_circle() -> None:
         ("webhooks.asgi", "from ..session import Session", "webhooks do without"),
     ],
 )
-def test_a_breach_is_seen(name: str, source: str, words: str) -> None:
+def test_a_breach_is_seen(name: str, text: str, words: str) -> None:
     """Every form of import is checked, and the complaint says what is wrong."""
-    (complaint,) = complaints(name, source)
+    (complaint,) = complaints(read(name, text))
     assert words in complaint
 
 
-@pytest.mark.parametrize(
-    ("name", "source"),
+@each_row(
+    ("name", "text"),
     [
         ("client", "import httpx, time\nfrom gateway_client import calls"),
         ("webhooks.asgi", "from gateway_client.webhooks.events import Event"),
         ("webhooks.asgi", "from .events import Event\nfrom gateway_client import webhooks"),
     ],
 )
-def test_what_is_allowed_passes(name: str, source: str) -> None:
+def test_what_is_allowed_passes(name: str, text: str) -> None:
     """The library itself, httpx at its home, the standard library."""
-    assert complaints(name, source) == []
+    assert list(complaints(read(name, text))) == []
