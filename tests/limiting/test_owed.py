@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -71,6 +73,22 @@ def test_put_back(limit: Limit) -> None:
         assert a.due(START_US + 65 * SECOND_US) == 2
     owed.put_back(a)
     assert [debt.due(START_US + 31 * SECOND_US) for debt in taken(owed)] == [7]
+
+
+@pytest.mark.parametrize("is_put_back", [False, True])
+def test_a_limit_that_a_reload_changes(is_put_back: bool) -> None:
+    """A debt is written back, and reported, by the values that were in effect last."""
+    owed = Owed()
+    ten = replace(FIVE, name="ten", amount=10, was=(FIVE.name,))
+    assert ten.counter == FIVE.counter
+    owed.add("a", FIVE, 4, START_US)
+    older = owed.take(1) if is_put_back else []
+    owed.add("a", ten, 6, START_US)
+    for one in older:
+        owed.put_back(one)
+    (debt,) = taken(owed)
+    assert debt.shadow == replace(ten, shadow=True)
+    assert (debt.due(START_US), debt.beyond(10, MOST - 13)) == (10, 3)
 
 
 def test_bounded() -> None:

@@ -49,6 +49,20 @@ def test_recently_used_identities_stay():
         assert len(memory) <= 10
 
 
+def test_what_was_spared_once_must_be_used_again():
+    """An identity that was in use is evicted after it has not been used for a round."""
+    memory = IdentityCache(Clock(), capacity=3)
+    once = identity("once")
+    memory.keep(once)
+    assert memory.find("once") is once
+    seen = []
+    for at in range(10):
+        memory.keep(identity(f"passing{at}"))
+        seen.append(once.current)
+    # Spared at the first eviction, where it is the oldest; then it is the oldest again.
+    assert seen == [True] * 5 + [False] * 5
+
+
 def test_one_is_evicted_if_all_are_in_use():
     """The bound applies, and an eviction does not check every identity."""
     memory = IdentityCache(Clock(), capacity=300)
