@@ -13,6 +13,7 @@ from gateway.observe.limit_warnings import LimitWarnings
 from gateway.observe.metrics import Metrics
 from gateway.observe.usage_table import UsageTable
 from gateway.proxy.account import Accounting
+from tests.kit.proxy import proxy_bench, request
 from tests.suites.keys import NOW, plain_key
 
 MINUTE = 60_000_000
@@ -120,3 +121,28 @@ def test_what_causes_no_warning(site):
         ("search", "local"): 1,
     }
     assert site.warnings() == []
+
+
+MCP = """
+routes:
+  mcp: {match: "* /mcp", upstream: api, mcp: {}}
+  api: {match: "* /**", upstream: api}
+"""
+PING = b'{"jsonrpc":"2.0","id":1,"method":"ping"}'
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "latencies"),
+    [("GET", "/mcp", 0), ("POST", "/mcp", 1), ("DELETE", "/mcp", 1), ("GET", "/api", 1)],
+)
+def test_a_stream_for_messages_has_no_latency(method, path, latencies):
+    """An MCP client keeps it open as long as it likes; it is counted with its bytes."""
+    with proxy_bench(routes=MCP) as bench:
+        client = bench.client()
+        sent = request(bench.key, path, method, PING if method == "POST" else b"")
+        client.send(sent.replace(b"Accept: */*", b"Content-Type: application/json"))
+        bench.answer()
+        (tally,) = bench.context.accounting.usage.open.tallies
+        outcomes, measures = tally.add_up()
+    assert (outcomes, measures.bytes_out) == ({"admitted:2xx": 1}, 2)
+    assert sum(measures.latencies.values()) == latencies
