@@ -9,9 +9,8 @@ from collections.abc import Iterator
 from re import _constants, _parser  # type: ignore[attr-defined]
 from typing import Any
 
-import pytest
-
 import gateway
+from tests.kit.rows import each_row
 
 
 def patterns() -> dict[str, re.Pattern[Any]]:
@@ -64,7 +63,7 @@ def test_no_possessive_groups() -> None:
     assert faulty == {}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("pattern", "count"),
     [
         (r"[ab]*+a++b?+", 0),

@@ -6,14 +6,15 @@ import ast
 import itertools
 import re
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from importlib.metadata import packages_distributions
 from pathlib import Path
 from typing import NamedTuple
 
-import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+
+from tests.kit.rows import each_row
 
 CHECKOUT = Path(__file__).parent.parent
 PROJECT = tomllib.loads((CHECKOUT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -65,7 +66,7 @@ def asked(name: str) -> list[Requirement]:
     ]
 
 
-@pytest.mark.parametrize("name", [*FILES, "lock"])
+@each_row("name", [*FILES, "lock"])
 def test_every_package_is_known_by_its_hashes(name: str) -> None:
     """pip refuses a package with another content, from any server."""
     found = list(pins(name))
@@ -73,7 +74,7 @@ def test_every_package_is_known_by_its_hashes(name: str) -> None:
     assert [pin.requirement.name for pin in found if not pin.hashes] == []
 
 
-@pytest.mark.parametrize("name", FILES)
+@each_row("name", FILES)
 def test_every_python_and_machine_finds_what_it_asks_for(name: str) -> None:
     """What pyproject.toml requires on a machine is in its file, in a matching version."""
     found = list(pins(name))
@@ -120,27 +121,54 @@ OWN = (CHECKOUT, CHECKOUT / "client")
 ELSEWHERE = CHECKOUT / "tests" / "judges" / "programs"
 
 
-@pytest.mark.parametrize("name", SOURCES)
-def test_what_is_imported_is_asked_for(name: str) -> None:
+#: The lines that import, if the code is formatted, and some of texts.
+LINE = re.compile(r"^ *(?:import|from) (\w+)", re.MULTILINE)
+
+
+def test_what_is_imported_is_asked_for() -> None:
     """No package is imported that is installed only because of another one."""
-    # The client library is installed for both: `load` comes on top of `test`.
-    needed = map(Requirement, CLIENT["project"]["dependencies"])
-    wanted = {canonicalize_name(each.name) for each in (*asked(name), *needed)}
-    wanted |= {"gevent"}  # locust's base
     homes = packages_distributions()
-    for path in itertools.chain.from_iterable((CHECKOUT / d).rglob("*.py") for d in SOURCES[name]):
-        if path.is_relative_to(ELSEWHERE):
-            continue
-        for module in imported(ast.parse(path.read_text(encoding="utf-8"))):
-            if module in homes and not any((d / module).exists() for d in OWN):
-                found = {canonicalize_name(home) for home in homes[module]}
-                assert found & wanted, f"{path} imports {module}, which no extra asks for"
+    found = []
+    for name, folders in SOURCES.items():
+        # The client library is installed for both: `load` comes on top of `test`.
+        needed = map(Requirement, CLIENT["project"]["dependencies"])
+        wanted = {canonicalize_name(each.name) for each in (*asked(name), *needed)}
+        wanted |= {"gevent"}  # locust's base
+        known = {
+            module
+            for module, those in homes.items()
+            if {canonicalize_name(home) for home in those} & wanted
+            or any((folder / module).exists() for folder in OWN)
+        }
+        for path in itertools.chain.from_iterable((CHECKOUT / d).rglob("*.py") for d in folders):
+            if not path.is_relative_to(ELSEWHERE):
+                found += [
+                    f"{path.relative_to(CHECKOUT)}:{line}: found an import of {module}, "
+                    f"expected one of the packages that the extras {FILES[name]} ask for"
+                    for line, module in imported(path.read_text("utf-8"), homes.keys() - known)
+                ]
+    assert found == [], "\n".join(found)
 
 
-def imported(tree: ast.AST) -> Iterator[str]:
-    """The top-level names of all imports of a module."""
-    for node in ast.walk(tree):
+def imported(text: str, modules: Set[str]) -> Iterator[tuple[int, str]]:
+    """The imports of these modules, with their lines."""
+    # To parse all of the code takes more than a second, and hardly any of it has such a line.
+    if modules.isdisjoint(LINE.findall(text)):
+        return
+    for node in ast.walk(ast.parse(text)):
+        names = []
         if isinstance(node, ast.Import):
-            yield from (alias.name.partition(".")[0] for alias in node.names)
+            names = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            yield node.module.partition(".")[0]
+            names = [node.module]
+        for name in names:
+            if (module := name.partition(".")[0]) in modules:
+                yield node.lineno, module
+
+
+def test_imports_are_found() -> None:
+    """At the top and within functions; not in texts, nor those of the package itself."""
+    text = "import a.b\nfrom a import c\ndef f():\n    import a\nfrom .a import d\n"
+    text += "x = '''\nimport a\n'''"
+    assert list(imported(text, {"a"})) == [(1, "a"), (2, "a"), (4, "a")]
+    assert list(imported(text, {"b"})) == []

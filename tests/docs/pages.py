@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections import Counter
 from collections.abc import Iterator
@@ -77,12 +78,13 @@ class Page:
 @cache
 def pages() -> tuple[Page, ...]:
     """Every document of the checkout."""
-    paths = sorted(
-        path.relative_to(ROOT)
-        for path in ROOT.rglob("*.md")
-        if not any(part.startswith(".") or part in _OTHERS for part in path.relative_to(ROOT).parts)
-    )
-    return tuple(Page(str(path), (ROOT / path).read_text("utf-8")) for path in paths)
+    paths = []
+    for folder, folders, files in os.walk(ROOT):
+        # The environment's alone has more files than all of the project.
+        folders[:] = [each for each in folders if not (each.startswith(".") or each in _OTHERS)]
+        found = (Path(folder, each) for each in files)
+        paths += [each.relative_to(ROOT) for each in found if each.suffix == ".md"]
+    return tuple(Page(str(path), (ROOT / path).read_text("utf-8")) for path in sorted(paths))
 
 
 def page(name: str) -> Page:

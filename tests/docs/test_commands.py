@@ -13,6 +13,7 @@ import pytest
 
 from gateway.cli.main import cli
 from tests.docs.pages import ROOT, Example, guides
+from tests.kit.rows import each_row
 
 #: Languages of fenced blocks, and how each is tested.
 LANGUAGES = {
@@ -80,10 +81,14 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.where)
+@each_row("example", EXAMPLES)
 @pytest.mark.usefixtures("folder")
 def test_commands(example: Example) -> None:
     """Each is a command of the project with valid options, or of a known program of others."""
+    look_at(example)
+
+
+def look_at(example: Example) -> None:
     found = list(commands(example))
     assert found
     for program, *words in found:
@@ -144,11 +149,7 @@ def check_module(words: list[str]) -> None:
         assert f'"{option}"' in source, f"{words[1]} {option}"
 
 
-@pytest.mark.parametrize(
-    "example",
-    [each for page in guides() for each in page.examples("python")],
-    ids=lambda each: each.where,
-)
+@each_row("example", [each for page in guides() for each in page.examples("python")])
 def test_python(example: Example) -> None:
     """Its packages are not installed here."""
     compile(example.text, example.where, "exec")
@@ -160,7 +161,7 @@ def test_languages() -> None:
     assert {pair for pair in found if pair[0] not in LANGUAGES} == set()
 
 
-@pytest.mark.parametrize(
+@each_row(
     "line",
     ["gateway serve --polices policies", "gateway key list", "gateway keys rotate --overlap x y"],
 )
@@ -168,10 +169,10 @@ def test_languages() -> None:
 def test_a_wrong_command_is_found(line: str) -> None:
     """An unknown option, command or value fails."""
     with pytest.raises((click.UsageError, AssertionError)):
-        test_commands(Example("here", "sh", line))
+        look_at(Example("here", "sh", line))
 
 
 def test_an_unknown_program_is_found() -> None:
     """A program that is in neither list fails."""
     with pytest.raises(AssertionError):
-        test_commands(Example("here", "sh", "gatewayctl start"))
+        look_at(Example("here", "sh", "gatewayctl start"))

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
+from functools import cache
 from typing import Final
 
-import pytest
-
 from tests.docs.pages import ROOT, page, rows
+from tests.kit.rows import each_row
 
 COMPARISON: Final = page("docs/comparison.md")
 _YES = re.compile(r'\[yes\]\(\.\./(tests/[\w/]+\.py) "(test_\w+)"\)')
@@ -21,10 +21,15 @@ CELLS: Final = [(row[0], row[1]) for table in TABLES.values() for row in table]
 
 def is_there(file: str, name: str) -> bool:
     """Does a file of the checkout define this test?"""
+    return name in functions(file)
+
+
+@cache
+def functions(file: str) -> set[str]:
+    """The names of its functions; none if there is no such file."""
     path = ROOT / file
-    return path.is_file() and bool(
-        re.search(rf"^(async )?def {name}\(", path.read_text("utf-8"), re.MULTILINE)
-    )
+    text = path.read_text("utf-8") if path.is_file() else ""
+    return set(re.findall(r"^(?:async )?def (\w+)\(", text, re.MULTILINE))
 
 
 def test_all_tables_are_read() -> None:
@@ -36,7 +41,7 @@ def test_all_tables_are_read() -> None:
     assert len({feature for feature, _ in CELLS}) == len(CELLS)
 
 
-@pytest.mark.parametrize(("feature", "cell"), CELLS, ids=[feature for feature, _ in CELLS])
+@each_row(("feature", "cell"), CELLS)
 def test_a_yes_has_its_test(feature: str, cell: str) -> None:
     """A yes is a link to a test; all else is a no."""
     found = _YES.fullmatch(cell)
@@ -54,7 +59,7 @@ def test_what_is_left_out_says_why() -> None:
     assert linked in page("docs/security.md").anchors()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("file", "name"),
     [
         ("tests/docs/test_comparison.py", "test_that_is_gone"),

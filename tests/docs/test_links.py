@@ -2,25 +2,24 @@
 
 from __future__ import annotations
 
-import pytest
-
 from tests.docs.pages import ROOT, Page, page, pages
 
 
-@pytest.mark.parametrize("one", pages(), ids=lambda one: one.name)
-def test_links(one: Page) -> None:
+def test_links() -> None:
     """The linked file is in the checkout, and has the named heading."""
     broken = []
-    for link in one.links():
-        target, _, anchor = link.partition("#")
-        path = (one.path.parent / target).resolve() if target else one.path
-        if not path.exists() or not path.is_relative_to(ROOT.resolve()):
-            broken.append(link)
-        elif anchor:
-            name = str(path.relative_to(ROOT.resolve()))
-            if anchor not in page(name).anchors():
-                broken.append(link)
-    assert broken == []
+    root = ROOT.resolve()
+    for one in pages():
+        for link in one.links():
+            target, _, anchor = link.partition("#")
+            path = (one.path.parent / target).resolve() if target else one.path
+            if not path.exists() or not path.is_relative_to(root):
+                broken.append(f"{one.name}: found a link to {link}, expected a file")
+            elif anchor:
+                name = str(path.relative_to(root))
+                if anchor not in page(name).anchors():
+                    broken.append(f"{one.name}: found a link to {link}, expected a heading")
+    assert broken == [], "\n".join(broken)
 
 
 def test_every_page_is_found() -> None:

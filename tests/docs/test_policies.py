@@ -20,6 +20,7 @@ from gateway.policies.load import TOP_LEVEL, load
 from gateway.policies.schema import schema
 from tests.docs.pages import ROOT, Example, guides
 from tests.kit.certificates import make_certificate, write_pair
+from tests.kit.rows import each_row
 
 #: What completes an example to a whole policy.
 REST: dict[str, Any] = {
@@ -68,32 +69,36 @@ EXAMPLES = [each for page in guides() for each in page.examples("yaml")]
 LEAVES = [each for each in settings(schema()) if not each.is_group and each.path[-1] != "[]"]
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder for policies, with the files that examples name."""
+    made = tmp_path_factory.mktemp("policies")
+    for name, text in {**dict.fromkeys(FILES, ""), **PAGES}.items():
+        (made / name).parent.mkdir(exist_ok=True)
+        (made / name).write_text(text)
+    make_certificate(made, ["gateway"], "client")
+    for name in PAIRS:
+        write_pair(made / f"tls/{name}.crt", made / f"tls/{name}.key")
+    write_pair(made / "tls/clients-ca.pem", made / "tls/clients.key")
+    return made
+
+
 def load_with(folder: Path, given: Mapping[str, Any]) -> Policy:
     """The policy of this part and the rest."""
     whole = dict(REST)
     for key, value in given.items():
         whole[key] = {**REST[key], **value} if key in REST else value
-    for name in FILES:
-        (folder / name).parent.mkdir(exist_ok=True)
-        (folder / name).touch()
-    (folder / "pages").mkdir(exist_ok=True)
-    for name, text in PAGES.items():
-        (folder / name).write_text(text)
-    make_certificate(folder, ["gateway"], "client")
-    for name in PAIRS:
-        write_pair(folder / f"tls/{name}.crt", folder / f"tls/{name}.key")
-    write_pair(folder / "tls/clients-ca.pem", folder / "tls/clients.key")
     (folder / "policy.yaml").write_text(yaml.safe_dump(whole, sort_keys=False))
     return load(folder)
 
 
-@pytest.mark.parametrize("example", EXAMPLES, ids=lambda each: each.where)
-def test_yaml(example: Example, tmp_path: Path) -> None:
+@each_row("example", EXAMPLES)
+def test_yaml(example: Example, folder: Path, tmp_path: Path) -> None:
     """A part of a policy loads; tests pass; values of the chart match its schema."""
     given = yaml.safe_load(example.text.replace("sha256:…", f"sha256:{'0' * 64}"))
     values = json.loads((ROOT / "helm/values.schema.json").read_text("utf-8"))
     if given.keys() <= set(TOP_LEVEL):
-        load_with(tmp_path, given)
+        load_with(folder, given)
     elif given.keys() <= values["properties"].keys():
         jsonschema.Draft7Validator(values).validate(given)
     elif given.keys() <= set(FILE):
@@ -106,14 +111,12 @@ def test_yaml(example: Example, tmp_path: Path) -> None:
         assert next(iter(given)) in OF_OTHERS
 
 
-@pytest.mark.parametrize("setting", LEAVES, ids=lambda each: each.name)
-def test_the_example_of_a_setting(setting: Setting, tmp_path: Path) -> None:
+@each_row("setting", LEAVES)
+def test_the_example_of_a_setting(setting: Setting, folder: Path) -> None:
     """Each setting has one, which loads and is not the default."""
     assert setting.examples
-    for at, example in enumerate(setting.examples):
+    for example in setting.examples:
         assert example != setting.default
-        folder = tmp_path / str(at)
-        folder.mkdir()
         load_with(folder, built(schema(), setting.path, example))
 
 
@@ -144,11 +147,7 @@ def built(part: Mapping[str, Any], path: tuple[str, ...], value: Any) -> Any:
     return {**found, **beside, name: built(properties[name], tuple(rest), value)}
 
 
-@pytest.mark.parametrize(
-    "example",
-    [each for page in guides() for each in page.examples("json")],
-    ids=lambda each: each.where,
-)
+@each_row("example", [each for page in guides() for each in page.examples("json")])
 def test_json(example: Example) -> None:
     """It is valid JSON."""
     json.loads(example.text)

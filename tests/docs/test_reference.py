@@ -17,6 +17,7 @@ from gateway.errors import Refusal
 from gateway.manage import refusals
 from gateway.observe.metrics import Metrics
 from tests.docs.pages import ROOT, code_in, page, rows
+from tests.kit.rows import each_row
 
 ERRORS = page("docs/headers-and-errors.md")
 METRICS = page("docs/metrics.md")
@@ -40,7 +41,7 @@ def by_code() -> dict[str, list[Refusal]]:
     return found
 
 
-@pytest.mark.parametrize(("code", "those"), by_code().items(), ids=lambda each: str(each)[:40])
+@each_row(("code", "those"), by_code().items())
 def test_every_code_has_its_causes(code: str, those: list[Refusal]) -> None:
     """A section for each code, with its status, and a row with a cause for each reason."""
     assert code.lower() in ERRORS.anchors()
@@ -156,7 +157,7 @@ COSTS = {
 }
 
 
-@pytest.mark.parametrize(("label", "setup"), COSTS.items(), ids=str)
+@each_row(("label", "setup"), COSTS.items())
 def test_costs_are_those_of_the_report(label: str, setup: str) -> None:
     """Each of the README's costs is the report's, in whole microseconds, with its range."""
     report = page("loadtests/README.md")

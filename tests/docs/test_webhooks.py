@@ -7,8 +7,6 @@ import re
 import time
 from typing import Any
 
-import pytest
-
 from gateway.domain.webhooks import id_headers, schedule
 from gateway.domain.webhooks.events import MOST_EVENT
 from gateway.domain.webhooks.settings import WebhookSettings
@@ -23,6 +21,7 @@ from gateway.webhooks.requests import BODY_S, DEFAULT_LIMIT, MOST_BODY, MOST_LIM
 from gateway.webhooks.sender import CONNECT_S, TOTAL_S
 from gateway.webhooks.tester import MOST_OF_ACCOUNT, MOST_TESTS
 from tests.docs.pages import ROOT, page
+from tests.kit.rows import each_row
 
 _KIB, _MIB = 1024, 1024**2
 _DAY_S, _HOUR_S = 86_400, 3_600
@@ -113,7 +112,7 @@ PHRASES = [
 ]
 
 
-@pytest.mark.parametrize(("heading", "phrase"), PHRASES)
+@each_row(("heading", "phrase"), PHRASES)
 def test_numbers(heading: str, phrase: str) -> None:
     """A number that changes needs another sentence."""
     assert phrase in " ".join(page("docs/webhooks.md").section(heading).split())
