@@ -17,6 +17,7 @@
 #   make helm    fetch helm 3 and 4 for the chart's tests, into build/helm
 #   make judges  install MCP clients, servers and their conformance suite, into build/judges
 #   make fuzz    the fuzzer, for FUZZ_SECONDS=600; what it finds is kept in build/fuzz
+#   make mutants  faults put into a copy of the code: the share of them that make test notices
 #   make lock    renew requirements/, and the pins of tests/judges: every installed package, with its hashes
 #   make clean   remove everything that was made
 #
@@ -39,7 +40,7 @@ unexport PYTHONDONTWRITEBYTECODE
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 export PIP_NO_INPUT := 1
 
-.PHONY: demo test test-all soak coverage durations check bench loadtest dashboard helm judges fuzz lock clean
+.PHONY: demo test test-all soak coverage durations check bench loadtest dashboard helm judges fuzz mutants lock clean
 .DELETE_ON_ERROR:
 
 demo: $(VENV)/.installed
@@ -85,6 +86,9 @@ helm: $(VENV)/.installed-test
 
 judges: $(VENV)/.installed-test
 	$(BIN)/python -m tests.judges.environments
+
+mutants: $(VENV)/.installed-test
+	$(BIN)/python -m tests.mutants --jobs $(JOBS) $(ARGS)
 
 fuzz: $(VENV)/.installed-test
 	mkdir -p build/fuzz/corpus
