@@ -537,6 +537,49 @@ async def test_a_poisoned_count(redis_server: RedisServer, value: bytes) -> None
         assert await link.ask("STRLEN", poisoned.counters[0]) < 300
 
 
+#: Those of them that no window or period can have: the others count what they say.
+EMPTY = {
+    *("an endless total", "a total below nothing", "no total", "half a slot"),
+    *("a slot without end", "no slot", "many megabytes"),
+}
+#: Quotas of the right period with a number that no quota has.
+POISONED_QUOTAS = {"no count": nan, "endless": inf, "below nothing": -1.0, "inexact": 2.0**60}
+
+
+async def test_a_poisoned_count_limits(redis_server: RedisServer) -> None:
+    """Each poisoned counter admits what is left of its limit, or all of it once, and no more.
+
+    A total that is no number would be below every limit, and stay so with whatever is added.
+    """
+    bucket = Limit("five", "rate", 5, 60_000_000, 9)
+    quota = Limit("daily", "quota", 5, 86_400_000_000)
+    # Alone and beside another limit, as these are decided in two places of the script.
+    of_rates = [(FIVE,), (bucket,), (FIVE, DAILY), (bucket, DAILY)]
+    poisoned: list[tuple[str, Check, bytes, bool]] = []
+    for label, value in POISON.items():
+        for at, limits in enumerate(of_rates):
+            check = check_of(*limits, name=f"{label}-{at}")
+            poisoned.append((label, check, value[:300], label in EMPTY))
+    for label, number in POISONED_QUOTAS.items():
+        value = struct.pack("<2sdd", b"gq", START_US // quota.window_us, number)
+        poisoned.append((label, check_of(quota, name=label), value, True))
+    with redis_server.client() as client:
+        for _, check, value, _ in poisoned:
+            client.set(check.counters[0], value)
+    checks = [check for _, check, _, _ in poisoned]
+    async with linked(redis_server) as link:
+        limiter = RedisLimiter(link, clock_us=lambda: START_US)
+        rounds = [await decided(limiter, checks) for _ in range(12)]
+    for (label, check, _, is_empty), *decisions in zip(poisoned, *rounds, strict=True):
+        admitted = [one is not None and one.allowed for one in decisions]
+        peak, count = check.limits[0].peak, sum(admitted)
+        assert admitted == sorted(admitted, reverse=True), label
+        assert (count == peak) if is_empty else (count <= peak - 5), (label, check.limits, count)
+        assert decisions[-1] is not None
+        assert decisions[-1].standings[0].remaining == 0, (label, check.limits)
+    assert limiter.foreign == sum(is_empty for *_, is_empty in poisoned)
+
+
 async def test_no_more_is_read_than_a_count_has(redis_server: RedisServer) -> None:
     """However long a counter's value is, the script reads a few hundred bytes of it."""
     with redis_server.client() as client:
