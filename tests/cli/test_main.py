@@ -17,7 +17,8 @@ import pytest
 from gateway.__main__ import main as installed_command
 from gateway.cli import main
 from gateway.cli.main import COMMANDS, cli, name_variables, run
-from tests.kit.gateway import command, run_command
+from tests.kit.command import run as run_here
+from tests.kit.gateway import command
 
 
 def test_every_command_exists_and_has_an_example() -> None:
@@ -68,7 +69,7 @@ def test_bad_usage_is_one_line_and_status_2(
 @pytest.mark.parametrize("group", [(), ("keys",), ("accounts",), ("policies",)])
 def test_a_group_without_a_subcommand_prints_its_help(group: tuple[str, ...]) -> None:
     """It is the page of --help and of -h, on stderr as nothing was done, and with status 2."""
-    asked, bare = run_command(*group, "-h"), run_command(*group)
+    asked, bare = run_here(*group, "-h"), run_here(*group)
     assert (asked.returncode, asked.stderr) == (0, "")
     assert "\nCommands:\n" in asked.stdout
     assert (bare.returncode, bare.stdout, bare.stderr) == (2, "", asked.stdout)
@@ -77,7 +78,7 @@ def test_a_group_without_a_subcommand_prints_its_help(group: tuple[str, ...]) ->
 @pytest.mark.parametrize("words", [("validate",), ("serve",), ("keys", "create")])
 def test_help_has_a_short_name(words: tuple[str, ...]) -> None:
     """-h is --help, of every command."""
-    short, long = (run_command(*words, option) for option in ("-h", "--help"))
+    short, long = (run_here(*words, option) for option in ("-h", "--help"))
     assert short.stdout.startswith(f"Usage: gateway {' '.join(words)} ")
     assert (short.returncode, short.stdout) == (0, long.stdout)
 
@@ -178,10 +179,26 @@ def test_the_status_is_the_processs(monkeypatch: pytest.MonkeyPatch) -> None:
     assert ended.value.code == 2
 
 
-def test_it_is_a_module_too() -> None:
-    """`python -m gateway` is the same command, with the same exit status."""
-    assert run_command("--version").stdout.startswith("gateway ")
-    assert run_command("nothing").returncode == 2
+@pytest.mark.parametrize(
+    "program", [command(), [str(Path(sys.executable).parent / "gateway")]], ids=["module", "script"]
+)
+@pytest.mark.parametrize("words", [("--version",), ()], ids=["version", "help"])
+def test_the_entry_points(program: list[str], words: tuple[str, ...]) -> None:
+    """`python -m gateway` and the installed script are this command line, with its exit status."""
+    here = run_here(*words)
+    done = subprocess.run(
+        [*program, *words],
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (
+        here.returncode,
+        here.stdout,
+        here.stderr,
+    )
 
 
 def test_a_closed_pipe_ends_it_silently() -> None:
