@@ -32,6 +32,7 @@ from gateway.webhooks.delivery_routes import ROUTES as ROUTES_OF_CUSTOMERS
 from tests.kit.access import write_line
 from tests.kit.policies import PLANS, write_policies
 from tests.kit.redis_server import RedisServer
+from tests.kit.rows import each_row
 from tests.kit.wire import bearer
 from tests.proxy.conftest import Start, start
 from tests.suites.warnings import warning
@@ -297,7 +298,7 @@ async def test_verify(start: Start) -> None:
         assert type(row["window_seconds"]) is (int if row["kind"] != "concurrency" else type(None))
 
 
-@pytest.mark.parametrize("error_docs", [None, "https://docs.example.com/errors"])
+@each_row("error_docs", [None, "https://docs.example.com/errors"])
 def test_errors(error_docs: str | None) -> None:
     """All errors have the same names; a 429 of the proxy has them nested, with `retry_after`."""
     names = {"message", "code", "request_id"} | ({"doc"} if error_docs else set())

@@ -10,11 +10,12 @@ from tests.bench import hot
 from tests.bench.cases import CASES, Case
 from tests.bench.instructions import interpreter, read_total
 from tests.bench.rig import rig
+from tests.kit.rows import each_row
 
 HERE = interpreter()
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
+@each_row("case", CASES)
 def test_case_runs(case: Case) -> None:
     """Each case does what its name says, and can be run repeatedly."""
     with rig() as parts:
@@ -48,7 +49,7 @@ def test_reads_what_it_recorded(tmp_path: Path) -> None:
     assert hot.read_baseline(tmp_path / "baseline.json") == (HERE, {"GET": 88_732})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("now", "counted_with", "good", "words"),
     [
         (104_900, HERE, True, ""),

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
-
 from gateway.domain.mcp.messages import Body, read_body
 from tests.bench.mcp_bodies import kinds, measure
+from tests.kit.rows import each_row
 
 SIZE = 256 * 1024
 REFUSED = {"a long name", "a long key"}
 BODIES = dict(kinds(SIZE))
 
 
-@pytest.mark.parametrize("name", BODIES)
+@each_row("name", BODIES)
 def test_bodies(name: str) -> None:
     """Each is about as long as it may be, and is read to its end, but for those with a bound."""
     body = BODIES[name]

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.kit.rows import each_row
 from tests.kit.wire import TIMEOUT_S
 
 CLIENT = Path(__file__).parents[2] / "client"
@@ -76,7 +77,7 @@ def test_it_runs_on_every_python(program: Path) -> None:
     assert failures == {}
 
 
-@pytest.mark.parametrize("path", [*MODULES, *PROGRAMS], ids=lambda path: path.stem)
+@each_row("path", [*MODULES, *PROGRAMS])
 def test_its_syntax_is_of_the_oldest_python(path: Path) -> None:
     """No module has syntax of a later Python, also where the oldest one is missing."""
     major, minor = VERSIONS[0].split(".")

@@ -20,6 +20,7 @@ from tests.image.dockerfile import Dockerfile, is_in_context, read_dockerfile, s
 from tests.image.layout import CHECKOUT
 from tests.kit.certificates import make_certificate
 from tests.kit.console import Console
+from tests.kit.rows import each_row
 
 TEXT = (CHECKOUT / "Dockerfile").read_text(encoding="utf-8")
 IGNORE = (CHECKOUT / ".dockerignore").read_text(encoding="utf-8")
@@ -95,7 +96,7 @@ def test_no_build_tool_remains(dockerfile: Dockerfile) -> None:
     assert "ensurepip" in dockerfile.final.the("RUN").text
 
 
-@pytest.mark.parametrize("word", ["ENTRYPOINT", "CMD", "VOLUME"])
+@each_row("word", ["ENTRYPOINT", "CMD", "VOLUME"])
 def test_no_shell_runs_the_command(dockerfile: Dockerfile, word: str) -> None:
     """A shell as process 1 would not pass on SIGTERM."""
     assert dockerfile.final.the(word).text.startswith("[")
@@ -150,7 +151,7 @@ def test_labels_say_what_it_is(dockerfile: Dockerfile) -> None:
         assert labels[prefix + name.lower()] == f"${{{name}}}"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "inside"),
     [
         ("gateway/app.py", True),

@@ -13,6 +13,7 @@ import pytest
 
 from tests.judges import environments
 from tests.judges.environments import HERE, PINS, CannotInstall, install, lock, missing
+from tests.kit.rows import each_row
 
 
 def test_npm_is_pinned() -> None:
@@ -27,7 +28,7 @@ def test_npm_is_pinned() -> None:
         assert packages[f"node_modules/{name}"]["version"] == version
 
 
-@pytest.mark.parametrize("name", ["sdk-1", "sdk-2"])
+@each_row("name", ["sdk-1", "sdk-2"])
 def test_python_is_pinned(name: str) -> None:
     """Each package has one version and its hashes."""
     text = (HERE / PINS[name][0]).read_text(encoding="utf-8")

@@ -10,6 +10,7 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
 from tests.kit.reach import reached, reaches
+from tests.kit.rows import each_row
 
 DIGITS = st.sampled_from(range(10))
 
@@ -28,13 +29,13 @@ def digits_below(bound: int, share: float) -> Any:
     return check
 
 
-@pytest.mark.parametrize(("bound", "share"), [(3, 0.3), (3, 0.2), (10, 1), (0, 0)])
+@each_row(("bound", "share"), [(3, 0.3), (3, 0.2), (10, 1), (0, 0)])
 def test_a_share_is_reached(bound: int, share: float) -> None:
     """An example that says so twice counts once."""
     assert digits_below(bound, share)() is None
 
 
-@pytest.mark.parametrize(("bound", "share"), [(3, 0.31), (9, 1), (0, 0.01)])
+@each_row(("bound", "share"), [(3, 0.31), (9, 1), (0, 0.01)])
 def test_a_share_is_not_reached(bound: int, share: float) -> None:
     """The property fails, and says how many examples there were."""
     check = digits_below(bound, share)

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from tests.kit.rows import each_row
 from tests.kit.upstream import Exchange, ScriptedUpstream, build_response, echo
 from tests.kit.wire import Wire, WireError, build_request, fetch
 
@@ -28,7 +29,7 @@ async def read(upstream: ScriptedUpstream, answer: bytes, method: str = "GET") -
     return (await fetch(upstream.port, "/", method=method)).body
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answer", "body"),
     [
         (b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhi", b"hi"),
@@ -46,7 +47,7 @@ async def test_sound_answers_are_read(
     assert await read(upstream, answer) == body
 
 
-@pytest.mark.parametrize(
+@each_row(
     "answer",
     [
         b"HTTP/1.1 200 OK\nContent-Length: 0\r\n\r\n",

@@ -13,6 +13,7 @@ from loadtests.exact.judge import Record
 from loadtests.exact.load import Answer
 from loadtests.exact.run import Outcome, Verdict, verdicts
 from loadtests.exact.site import skews
+from tests.kit.rows import each_row
 from tests.kit.store_tap import Decided
 
 DAY_US = 86_400 * SECOND_US
@@ -44,7 +45,7 @@ def test_correct_decisions_are_found_exact(limit: Limit, gaps: list[int]) -> Non
         assert before.was_full(at_us, at_us) is not allowed
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("limit", "moments", "over"),
     [
         (PLAIN, [0] * 6, 0),
@@ -64,7 +65,7 @@ def test_over(limit: Limit, moments: list[int], over: int) -> None:
     assert Record(limit, moments).over == over
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("limit", "seconds", "most"),
     [(PLAIN, 0, 6), (PLAIN, 0.9, 6), (PLAIN, 5.2, 36), (BURST, 5.2, 14), (QUOTA, 5.2, 3)],
 )
@@ -82,7 +83,7 @@ def decided(at_us: int, count: int = 1, limit: str = "edge", cost: int = 1) -> l
     return [Decided(START + at_us, (name,), cost, True)] * count
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("answers", "untimely"),
     [
         ([answer(429, 10)], 0),
@@ -110,7 +111,7 @@ def outcome(**figures: int) -> Outcome:
     )
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("figures", "is_exact"),
     [
         ({}, True),

@@ -29,6 +29,7 @@ from loadtests.fleet.plan import (
     used_keys,
 )
 from loadtests.fleet.report import write
+from tests.kit.rows import each_row
 from tests.loadtests.upstream import upstream
 
 COSTS = Costs(
@@ -78,7 +79,7 @@ def test_each_key_at_one_gateway() -> None:
     assert found.usage < plan(replace(FLEET, keys=2 * CAPACITY), COSTS).usage / 10
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("rate_s", "keys", "entries_s"),
     [
         (0.001, 1_000_000, 0.001),  # each request is an entry

@@ -13,6 +13,7 @@ from loadtests.compare.keys import make_key, make_many
 from loadtests.compare.measure import Timing
 from loadtests.compare.spread import Verdict
 from loadtests.compare.wrk import Load
+from tests.kit.rows import each_row
 from tests.loadtests.upstream import upstream
 
 REQUESTS = 12
@@ -122,7 +123,7 @@ def test_both_of_a_pair_get_the_same_kind_of_load(monkeypatch: pytest.MonkeyPatc
         assert len(small.keys) == len(grown.keys) or small.lines == "key"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("small", "grown", "percent"),
     [
         ([50.0], [52.5], 5),

@@ -25,6 +25,7 @@ from loadtests.compare.peers import PEERS, Peer, Running, Site
 from loadtests.compare.processes import NotStarted, Usage
 from loadtests.compare.scenarios import LAYERS, MAIN, WORKLOADS, Layer, Scenario
 from loadtests.compare.wrk import BadLoad, Load
+from tests.kit.rows import each_row
 from tests.loadtests.upstream import upstream
 
 #: Peers whose tools this machine has; the gateway is always one. Missing peers are not skips, as no
@@ -58,7 +59,7 @@ def test_a_peer_does_what_its_layer_says(
             probe.check_workload(running.port, WORKLOADS[name], layer, keys)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("load", "status", "is_good"),
     [
         (Load(1000, 1, 1, 1), 200, True),

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import pytest
-
 from loadtests.compare.measure import Results
 from loadtests.compare.objectives import verdicts
 from loadtests.compare.scenarios import MAIN, WORKLOADS, Scenario
+from tests.kit.rows import each_row
 from tests.loadtests.test_report import figures
 
 ROWS = {name: Scenario(workload) for name, workload in WORKLOADS.items()}
@@ -40,7 +39,7 @@ def test_met() -> None:
     assert missed(results()) == []
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("row", "part"),
     [
         (MAIN, "small GET, 64 connections, 1 worker, all on, of nginx"),
@@ -65,7 +64,7 @@ def test_missed(row: Scenario, part: str) -> None:
     assert any(part in title for title in missed(found))
 
 
-@pytest.mark.parametrize("name", ["refused", "unknown"])
+@each_row("name", ["refused", "unknown"])
 def test_calls(name: str) -> None:
     """Refusals that call the store miss an objective."""
     found = results()

@@ -9,9 +9,10 @@ import pytest
 from loadtests.outage.__main__ import _row, main
 from loadtests.outage.cases import CASES
 from loadtests.outage.run import Outcome
+from tests.kit.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "statuses", "admitted", "row"),
     [
         ("OOM", {200: 90, 429: 10}, 110, "| OOM | 51 | 0 of 100 | 50 of 110 | 0.61 |"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from pathlib import Path
 from typing import get_args
@@ -10,6 +11,7 @@ import pytest
 
 from loadtests.compare.render import FOLDER, render, render_file
 from loadtests.compare.scenarios import Layer
+from tests.kit.rows import each_row
 
 TEMPLATE = "always @port@\n@if key all\nwith $dollar {braces}\n@end\n@if proxy\nwithout\n@end\nlast"
 VALUES = {
@@ -21,7 +23,7 @@ VALUES = {
 }
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("variant", "expected"),
     [
         ("all", "always 80\nwith $dollar {braces}\nlast\n"),
@@ -35,9 +37,7 @@ def test_a_variant_keeps_its_own_lines(variant: str, expected: str) -> None:
     assert render(TEMPLATE, variant, {"port": 80}) == expected
 
 
-@pytest.mark.parametrize(
-    "template", ["@if a\n@if b\n@end\n@end", "@end", "@if a\nline"], ids=["nested", "end", "open"]
-)
+@each_row("template", ["@if a\n@if b\n@end\n@end", "@end", "@if a\nline"])
 def test_unbalanced_conditions_are_errors(template: str) -> None:
     """A template with unmatched @if or @end is refused."""
     with pytest.raises(ValueError, match=r"@if|@end"):
@@ -55,8 +55,11 @@ def test_names_in_lines_left_out_need_no_value() -> None:
     assert render("@if other\n@nowhere@\n@end", "a", {}) == "\n"
 
 
-@pytest.mark.parametrize("name", ["upstream.conf", "nginx.conf", "haproxy.cfg", "envoy.yaml"])
-@pytest.mark.parametrize("variant", [*get_args(Layer), "floor", "floor-log"])
+TEMPLATES = ["upstream.conf", "nginx.conf", "haproxy.cfg", "envoy.yaml"]
+VARIANTS = [*get_args(Layer), "floor", "floor-log"]
+
+
+@each_row(("name", "variant"), itertools.product(TEMPLATES, VARIANTS))
 def test_every_template_renders_for_every_layer(name: str, variant: str, tmp_path: Path) -> None:
     """All conditions are balanced, all names are known, and no marker is left."""
     text = render_file(name, variant, VALUES, tmp_path).read_text()

@@ -16,6 +16,7 @@ from loadtests.compare.scenarios import (
     is_chosen,
     read_only,
 )
+from tests.kit.rows import each_row
 
 
 def test_a_full_run_has_every_dimension() -> None:
@@ -47,7 +48,7 @@ def test_titles_count_rightly() -> None:
     assert title == "64 KiB answer, 1 connection, 2 workers, + access log"
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("words", "workload", "peer", "expected"),
     [
         ([], "small", "envoy", True),
@@ -65,7 +66,7 @@ def test_only_selects(words: list[str], workload: str, peer: str, expected: bool
     assert is_chosen(read_only(words, PEERS), workload, peer) is expected
 
 
-@pytest.mark.parametrize("word", ["smal", "small/enovy", "/nobody", "x/ours"])
+@each_row("word", ["smal", "small/enovy", "/nobody", "x/ours"])
 def test_an_unknown_name_is_refused(word: str) -> None:
     """A misspelled name measures nothing; the error lists the known names."""
     with pytest.raises(ValueError, match=r"expected .*(small|ours)"):

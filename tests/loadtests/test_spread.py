@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 from loadtests.compare.spread import Spread, Verdict, ratios
+from tests.kit.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("values", "text"),
     [
         ([2.0, 1.0, 4.0], "2.0 (1.0 to 4.0)"),
@@ -27,7 +28,7 @@ def test_ratios_are_of_the_same_round() -> None:
         ratios([1, 2], [1])
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("values", "word"),
     [
         ([0.4, 0.45, 0.5, 0.5, 0.5], "pass"),

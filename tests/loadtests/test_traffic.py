@@ -31,6 +31,7 @@ from loadtests.traffic.sites import Demo, Site, copy_policies, parse_demo
 from loadtests.traffic.stages import Stage, callers_at, parse_stages
 from loadtests.traffic.truth import RETRY
 from tests.kit.policies import write_policies
+from tests.kit.rows import each_row
 
 # -- the inputs of a run ---------------------------------------------------------------------------
 
@@ -43,7 +44,7 @@ def test_stages_are_read_and_followed() -> None:
     assert [callers_at(stages, at_s) for at_s, _ in moments] == [most for _, most in moments]
 
 
-@pytest.mark.parametrize("text", ["", "10", "10:", "10:30", "10:30d", ":30s", "-1:30s", "1:1s,"])
+@each_row("text", ["", "10", "10:", "10:30", "10:30d", ":30s", "-1:30s", "1:1s,"])
 def test_invalid_stages(text: str) -> None:
     """The error has an example of a stage."""
     with pytest.raises(ValueError, match="such as 10:30s"):
@@ -114,7 +115,7 @@ routes:
 """
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("path", "names", "told", "waits"),
     [
         ("/api/search/x", {"plan", "search"}, {60, 30}, True),
@@ -148,7 +149,7 @@ def test_what_a_request_costs_and_needs(tmp_path: Path) -> None:
     assert figures.meets("POST", "/v1/c") == Met()
 
 
-@pytest.mark.parametrize(("path", "told"), [("/v1/auth/verify", {600, 60}), ("/v1/health", {600})])
+@each_row(("path", "told"), [("/v1/auth/verify", {600, 60}), ("/v1/health", {600})])
 def test_the_gateways_own_answers(path: str, told: set[int]) -> None:
     """The plan's limit is reported, and by /v1/auth/verify its own, which other clients share."""
     met = Figures(load(find_policies()), "pro").meets("GET", path)
@@ -200,7 +201,7 @@ def test_a_changed_setting_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 WELL = Measured(requests=100, errors=0, limited=9, p99_ms=40.0, checks={RETRY: 2, "other": 5})
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("asked", "measured", "unmet"),
     [
         (Objectives(), WELL, []),

@@ -28,6 +28,7 @@ from loadtests.traffic.truth import (
     Broken,
     Witness,
 )
+from tests.kit.rows import each_row
 
 PLAIN = Limit("search", "rate", 6, UNITS_US["minute"])
 BURST = Limit("plan", "rate", 6, UNITS_US["minute"], burst=10)
@@ -74,12 +75,16 @@ def truths(broken: list[Broken]) -> set[str]:
     return {each.truth for each in broken}
 
 
-@pytest.fixture
-def witness() -> Witness:
+def one_client() -> Witness:
     """A witness of a key with one client."""
     found = Witness()
     found.join()
     return found
+
+
+@pytest.fixture
+def witness() -> Witness:
+    return one_client()
 
 
 # -- a correct gateway ----------------------------------------------------------------------------
@@ -241,7 +246,7 @@ def test_a_quota_is_counted_by_its_period(witness: Witness) -> None:
     assert truths(witness.hear(met(QUOTA), admitted(QUOTA, 0, 80))) == {ADMISSIONS}
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("status", "fields", "truth"),
     [
         (200, {"x_ratelimit_limit": "six"}, FORM),
@@ -258,12 +263,11 @@ def test_a_quota_is_counted_by_its_period(witness: Witness) -> None:
         (429, {"retry_after": "Sat, 21 Nov 2026 12:31:19 GMT"}, REFUSAL),
     ],
 )
-def test_fields_that_are_not_true(
-    witness: Witness, status: int, fields: dict[str, object], truth: str
-) -> None:
+def test_fields_that_are_not_true(status: int, fields: dict[str, object], truth: str) -> None:
     """Each is found in one answer, under its own name."""
     told = {**rates(6, 0 if status == 429 else 5, 0), "retry_after": 30, **fields}
-    assert truth in truths(witness.hear(met(PLAIN), answer(status, 0, 0.01, **told)))
+    heard = answer(status, 0, 0.01, **told)
+    assert truth in truths(one_client().hear(met(PLAIN), heard))
 
 
 def test_remaining_is_checked_against_admissions(witness: Witness) -> None:
@@ -325,11 +329,10 @@ def test_no_wait_is_checked_on_a_shared_key(witness: Witness) -> None:
     assert not elsewhere.is_alone
 
 
-@pytest.mark.parametrize(("how", "most"), [("local", 12), ("open", None)])
-def test_without_its_store_a_gateway_may_admit_twice(
-    witness: Witness, how: str, most: int | None
-) -> None:
+@each_row(("how", "most"), [("local", 12), ("open", None)])
+def test_without_its_store_a_gateway_may_admit_twice(how: str, most: int | None) -> None:
     """Its answers report the fallback. With "open", admissions are not checked."""
+    witness = one_client()
     found: set[str] = set()
     for number in range(13):
         heard = admitted(PLAIN, 5, number, x_ratelimit_fallback=how)

@@ -9,6 +9,7 @@ import pytest
 from loadtests.compare import tools, wrk
 from loadtests.compare.tools import Tool
 from loadtests.compare.wrk import BadLoad, Load, milliseconds, parse
+from tests.kit.rows import each_row
 
 GOOD = """Running 2s test @ http://127.0.0.1:9010/small
   1 threads and 64 connections
@@ -42,7 +43,7 @@ def test_errors_are_read() -> None:
     assert (load.broken, load.other) == (4321, 90000)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"), [("640.00us", 0.64), ("1.28ms", 1.28), ("2.50s", 2500), ("1.50m", 90000)]
 )
 def test_times_are_milliseconds(text: str, expected: float) -> None:
@@ -50,7 +51,7 @@ def test_times_are_milliseconds(text: str, expected: float) -> None:
     assert milliseconds(text) == pytest.approx(expected)
 
 
-@pytest.mark.parametrize("text", ["", "1.28", "ms", "1.28h"])
+@each_row("text", ["", "1.28", "ms", "1.28h"])
 def test_another_unit_is_an_error(text: str) -> None:
     """An invalid time is an error."""
     with pytest.raises(BadLoad):
@@ -90,7 +91,7 @@ def test_a_key_is_never_on_the_command_line(monkeypatch: pytest.MonkeyPatch) -> 
     assert "-H" not in seen
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "expected"),
     [
         ("nginx version: nginx/1.22.1\n", "1.22.1"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
 import json
 import logging
 import re
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from gateway.observe.access_fields import shown_path
 from gateway.observe.logs import configure, redact, redact_path
+from tests.kit.rows import each_row
 
 LOGGER = "gateway.test"
 
@@ -89,7 +91,7 @@ def test_a_terminal_gets_text() -> None:
     assert text.endswith(f"INFO    {LOGGER}: over 5  route=search\n")
 
 
-@pytest.mark.parametrize("stream_type", [io.StringIO, Terminal])
+@each_row("stream_type", [io.StringIO, Terminal])
 def test_an_exception_is_logged_with_its_traceback(stream_type: type[io.StringIO]) -> None:
     """The traceback is in the log, in both formats."""
 
@@ -275,11 +277,10 @@ SHAPES = [
     r'"{{\"{name}\": \"{value}\"}}"',
     "{{'{name}': 'it\\'s {value}'}}",
 ]
+VALUES = [SECRET, f"Bearer {SECRET}", f"v1={SECRET}", f"Token, {SECRET}"]
 
 
-@pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("name", HEADERS)
-@pytest.mark.parametrize("value", [SECRET, f"Bearer {SECRET}", f"v1={SECRET}", f"Token, {SECRET}"])
+@each_row(("shape", "name", "value"), itertools.product(SHAPES, HEADERS, VALUES))
 def test_headers_that_carry_credentials_are_redacted(name: str, shape: str, value: str) -> None:
     """Any credential is redacted, in each form in which headers are logged."""
     text = redact(shape.format(name=name, value=value))
@@ -294,7 +295,7 @@ def test_text_after_a_quoted_header_is_kept() -> None:
     )
 
 
-@pytest.mark.parametrize("name", ["authorization", "apiKey", "x-service-signature"])
+@each_row("name", ["authorization", "apiKey", "x-service-signature"])
 def test_fields_that_are_named_like_a_secret_are_redacted(name: str) -> None:
     """The whole value is redacted, whatever its type."""
     line = json.loads(logged(lambda log: log.info("got", extra={name: SECRET})))
@@ -324,13 +325,13 @@ PLAIN = [
 ]
 
 
-@pytest.mark.parametrize(("text", "expected"), URLS)
+@each_row(("text", "expected"), URLS)
 def test_the_password_of_a_url_is_redacted(text: str, expected: str) -> None:
     """Scheme, user and host stay, as they say what could not be reached."""
     assert redact(text) == expected
 
 
-@pytest.mark.parametrize("text", PLAIN)
+@each_row("text", PLAIN)
 def test_ordinary_text_is_left_alone(text: str) -> None:
     """A URL with a port, a key's id and ordinary words are unchanged."""
     assert redact(text) == text
@@ -383,7 +384,7 @@ def test_a_path_is_redacted_a_segment_at_a_time() -> None:
     )
 
 
-@pytest.mark.parametrize("beginning", ["%67wk_", "GWK_", "g%57k%5F", "%2567wk%255f"])
+@each_row("beginning", ["%67wk_", "GWK_", "g%57k%5F", "%2567wk%255f"])
 def test_a_key_in_another_form_is_redacted(beginning: str) -> None:
     """Percent-encoded, or in capitals."""
     assert redact_path(f"/a/{beginning}x_{SECRET}/b") == "/a/gwk_[redacted]/b"

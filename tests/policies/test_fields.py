@@ -14,9 +14,10 @@ from gateway.domain.upstreams import Server
 from gateway.http1.paths import CanonicalPath, canonical
 from gateway.policies import fields
 from gateway.policies.fields import Match
+from tests.kit.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reader", "text", "value"),
     [
         (fields.read_rate, "30/minute", (30, 60_000_000)),
@@ -95,7 +96,7 @@ def test_valid_texts(reader: Callable[[str], Any], text: str, value: object) -> 
     assert reader(text) == value
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("reader", "text", "expected"),
     [
         (fields.read_rate, "30/minut", "a rate such as 30/minute"),
@@ -236,7 +237,7 @@ def test_a_rate_of_a_keys_own() -> None:
     assert fields.parse_rate("300/minute") == Limit("plan", "rate", 300, 60_000_000)
 
 
-@pytest.mark.parametrize(("burst", "words"), [(299, "at least"), (2**32, "up to")])
+@each_row(("burst", "words"), [(299, "at least"), (2**32, "up to")])
 def test_a_burst_that_does_not_go_with_the_rate(burst: int, words: str) -> None:
     """A burst is at least the rate's amount, and fits into four bytes."""
     with pytest.raises(ValueError, match=words):

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import jsonschema
-import pytest
 import yaml
 
 from gateway.domain.error_pages import ErrorPages
@@ -21,6 +20,7 @@ from gateway.policies.settings import ADMIN_PROXY, BOUNDS, HEADERS, STORE, TIMEO
 from gateway.policies.tls import CLIENT_CERTIFICATES, CLIENT_TLS, TLS
 from gateway.policies.upstreams import EJECTION, HEALTH, UPSTREAM
 from tests.kit.certificates import make_certificate, write_pair
+from tests.kit.rows import each_row
 from tests.policies.folder import faults_of, write
 
 SHIPPED = Path(__file__).parents[2] / "policies"
@@ -39,7 +39,7 @@ def test_the_shipped_schema_is_this_one() -> None:
     assert json.loads((SHIPPED / "policy.schema.json").read_text("utf-8")) == schema()
 
 
-@pytest.mark.parametrize("path", sorted(SHIPPED.glob("*.yaml")), ids=lambda path: path.name)
+@each_row("path", sorted(SHIPPED.glob("*.yaml")))
 def test_shipped_files_fit_the_schema(path: Path) -> None:
     """Each shipped file names the schema on its first line, and is valid."""
     text = path.read_text("utf-8")
@@ -350,7 +350,7 @@ AGREED = {
 }
 
 
-@pytest.mark.parametrize(("text", "good"), AGREED.items(), ids=AGREED)
+@each_row(("text", "good"), AGREED.items())
 def test_schema_and_loader_agree(tmp_path: Path, text: str, good: bool) -> None:
     """Schema and loader accept and refuse the same."""
     name = text.partition(":")[0]

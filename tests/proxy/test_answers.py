@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from dataclasses import replace
-
-import pytest
 
 from gateway.domain.limits import LEASE_US, Check, Decision, Limit, Standing
 from gateway.domain.policy import Bounds
@@ -26,6 +25,7 @@ from gateway.errors import (
     Refusal,
 )
 from gateway.proxy import answers
+from tests.kit.rows import each_row
 
 PLAN = Limit("plan", "rate", 60, 60_000_000, 100)
 DAILY = Limit("daily", "quota", 1000, 86_400_000_000)
@@ -50,7 +50,7 @@ def test_ietf_fields() -> None:
     )
 
 
-@pytest.mark.parametrize("is_candidate", [False, True])
+@each_row("is_candidate", [False, True])
 def test_ietf_fields_without_what_never_refuses(is_candidate: bool) -> None:
     """A limit in shadow mode, or a candidate, is no limit of the client."""
     tried = replace(PLAN, name="tried", shadow=True, is_candidate=is_candidate)
@@ -135,9 +135,10 @@ def test_where_errors_are_documented() -> None:
     assert body["error"]["data"]["doc"] == limited
 
 
-@pytest.mark.parametrize("refusal", TABLE.values(), ids=TABLE)
-@pytest.mark.parametrize("error_docs", [None, "https://docs.example.com/errors"])
-@pytest.mark.parametrize("json_rpc", [False, True])
+@each_row(
+    ("refusal", "error_docs", "json_rpc"),
+    itertools.product(TABLE.values(), [None, "https://docs.example.com/errors"], [False, True]),
+)
 def test_frames(refusal: Refusal, error_docs: str | None, json_rpc: bool) -> None:
     """The parts and the id make the whole answer; HEAD differs only in the body."""
     request_id = b"0123-ab"
@@ -166,7 +167,26 @@ def test_frames(refusal: Refusal, error_docs: str | None, json_rpc: bool) -> Non
     assert bare == (start, (middle.partition(b"\r\n\r\n")[0] + b"\r\n\r\n",), 0)
 
 
-@pytest.mark.parametrize(
+def test_a_whole_frame() -> None:
+    """Its bytes, around the fields of the limits and the id, which is in the body as well."""
+    start, (middle, end), body_bytes = answers.refusal_frame(
+        *(KEY_MISSING, None, (), b"Connection: close\r\n", "", 4, None),
+        json_rpc=False,
+        head_only=False,
+    )
+    body = (
+        b'{"error": "unauthorized", "message": "%b", "code": "INVALID_API_KEY", '
+        b'"request_id": "0-ab"}' % KEY_MISSING.message.encode()
+    )
+    assert start + b"X-Request-Id: 0-ab" + middle + b"0-ab" + end == (
+        b"HTTP/1.1 401 Unauthorized\r\nContent-Type: application/json\r\n"
+        b"WWW-Authenticate: Bearer\r\nX-Request-Id: 0-ab\r\n"
+        b"Content-Length: %d\r\nConnection: close\r\n\r\n%b" % (len(body), body)
+    )
+    assert body_bytes == len(body)
+
+
+@each_row(
     ("refusal", "ends"),
     [
         (INSUFFICIENT_SCOPE, "Needed: a:read, b:read."),
@@ -212,7 +232,7 @@ NOT_FOR_CLIENTS = re.compile(
 )
 
 
-@pytest.mark.parametrize("refusal", TABLE.values(), ids=lambda refusal: refusal.reason)
+@each_row("refusal", TABLE.values())
 def test_every_message_says_what_to_do_next(refusal: Refusal) -> None:
     """And sends no client to something that only operators can use."""
     assert NEXT_STEP.search(refusal.message), refusal.message
@@ -221,7 +241,7 @@ def test_every_message_says_what_to_do_next(refusal: Refusal) -> None:
     assert not NEXT_STEP.search("The request line is malformed.")
 
 
-@pytest.mark.parametrize("refusal", TABLE.values(), ids=lambda refusal: refusal.reason)
+@each_row("refusal", TABLE.values())
 def test_every_body_links_to_its_description(refusal: Refusal) -> None:
     """With `error_docs`, in each form of a body; without, there is no link."""
     page = "https://docs.example.com/errors"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tests.kit.rows import each_row
 from tests.wire.cases import read_case
 from tests.wire.judge import NotExact, read_answers, read_requests
 
@@ -20,7 +21,7 @@ def request(line: bytes = b"GET /x HTTP/1.1", fields: bytes = b"", body: bytes =
     return line + b"\r\n" + HEAD + fields + b"\r\n" + body
 
 
-@pytest.mark.parametrize(
+@each_row(
     "data",
     [
         request(b"GET  /x HTTP/1.1"),
@@ -83,7 +84,7 @@ def test_exact_requests() -> None:
         assert left == rest
 
 
-@pytest.mark.parametrize(
+@each_row(
     "data",
     [
         b"HTTP/1.0 200 OK\r\n" + LIMITS + b"Content-Length: 0\r\n\r\n",
@@ -123,7 +124,7 @@ def test_exact_answers() -> None:
     assert read_answers(short, (), ended=True) == ([], short)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "words"),
     [
         ("--- send\nx\n--- expect\n400 closes\n", "a title"),

@@ -16,6 +16,7 @@ from gateway.admin.api.reading import read_value
 from gateway.admin.api.routes import OPERATIONS, document
 from gateway.admin.api.schemas import SCHEMAS
 from tests.kit.admin import AdminScene
+from tests.kit.rows import each_row
 
 DOCUMENT = document()
 
@@ -96,7 +97,7 @@ def test_every_example_is_valid() -> None:
             jsonschema.Draft202012Validator(schema).validate(example)
 
 
-@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.name)
+@each_row("operation", OPERATIONS)
 def test_an_operation_is_described(operation: Any) -> None:
     """With a summary, a unique name, and a parameter for each name in its path."""
     assert len([each for each in OPERATIONS if each.name == operation.name]) == 1
