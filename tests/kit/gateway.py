@@ -71,7 +71,7 @@ async def accounts_command(store: str, verb: str, *arguments: str) -> Any:
 
 
 async def _command(*words: str) -> Any:
-    done = await run_aside(*words)
+    done = await run_aside(*words, environment=_ENVIRONMENT)
     assert done.returncode == 0, f"{words}: {done.stderr}"
     return json.loads(done.stdout)
 
