@@ -126,7 +126,7 @@ class RedisSentinel:
     def ask(self, port: int, *words: Any) -> Any:
         """Send one command to one Sentinel; return its raw answer."""
         password = self.sentinel_password or None
-        with redis.Redis(port=port, password=password, protocol=2) as client:
+        with redis.Redis(port=port, password=password, protocol=2, driver_info=None) as client:
             client.response_callbacks.clear()
             return client.execute_command(*words)
 

@@ -48,6 +48,11 @@ def server_binaries() -> list[Path]:
     return [path for path in paths if release_of(path) >= (6, 2)]
 
 
+def other_binaries() -> list[Path]:
+    """Those that are not the default server of tests."""
+    return [binary for binary in server_binaries() if binary != server_binary()]
+
+
 @functools.cache
 def release_of(binary: Path) -> tuple[int, int]:
     """The server's release: (7, 0)."""
@@ -98,7 +103,9 @@ class RedisServer:
         return f"redis://127.0.0.1:{self.port}/0"
 
     def client(self) -> redis.Redis:
-        return redis.Redis(port=self.port, decode_responses=False)
+        # Without the two commands by which a client introduces itself: they take longer than most
+        # of what a test asks.
+        return redis.Redis(port=self.port, decode_responses=False, driver_info=None)
 
     def start(self) -> RedisServer:
         """Start it and wait until it answers PING."""
@@ -133,6 +140,13 @@ class RedisServer:
             self.start()
         else:
             self.resume()
+
+    def renew(self) -> None:
+        """Make it a running, empty master again, whatever a test has done to it."""
+        self.revive()
+        with self.client() as client:
+            client.replicaof("NO", "ONE")
+            client.flushall()
 
     def kill(self) -> None:
         """End it as a crash would. Its folder stays, for the next `start`."""
