@@ -12,6 +12,7 @@ from gateway.domain.limits import LEASE_US, Check, Decision, Limit
 from gateway.limiting.memory import MemoryLimiter
 from gateway.limiting.shares import RETRY_US, LocalCounters, part, share
 from tests.limiting.test_memory import MemoryRig
+from tests.suites import sample
 from tests.suites.limiter import LimiterSuite, Rig
 
 WORKERS = st.integers(1, 300)
@@ -159,7 +160,7 @@ class SharesRig(MemoryRig):
         return decisions
 
 
-class TestShares(LimiterSuite):
+class TestShares(sample(LimiterSuite)):
     @pytest.fixture
     def rig(self) -> Rig:
         return SharesRig()

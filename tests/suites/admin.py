@@ -6,6 +6,7 @@ import pytest
 
 from gateway.domain.ports import AdminStore, TokenMark
 from tests.kit.eventually import eventually
+from tests.suites import every_rig
 
 ONE = TokenMark("0a" * 32, "host one", "/var/lib/gate way/ä/admin-token")
 OTHER = TokenMark("1b" * 32, "host-two", "/data/admin-token")
@@ -19,6 +20,7 @@ async def is_over(store: AdminStore) -> bool:
 class AdminStoreSuite:
     """Subclasses give a fixture `store`, empty at the start."""
 
+    @every_rig
     async def test_a_session_that_ended_is_known(self, store):
         """An ended session is known by its name; ending it again changes nothing."""
         assert await store.has_ended(NAME) is False
@@ -34,6 +36,7 @@ class AdminStoreSuite:
         await eventually(lambda: is_over(store), "the end is forgotten")
         assert await store.has_ended(OTHER_NAME) is True
 
+    @every_rig
     async def test_the_first_mark_stays(self, store):
         """A second mark returns the first one, also if the call is repeated after a lost answer."""
         for _ in range(2):

@@ -9,6 +9,7 @@ from itertools import pairwise
 import pytest
 
 from gateway.domain.audit import NOTHING_BEFORE, Event, chained
+from tests.suites import every_rig
 
 EVENT = Event(
     at_us=1_800_000_000_123_456,
@@ -34,6 +35,7 @@ class AuditStoreSuite:
         assert await store.entries(before=1) == []
         assert await store.head() == (0, NOTHING_BEFORE)
 
+    @every_rig
     async def test_what_is_appended_is_there(self, store):
         """An entry is read as it was appended, with every field, and is the head."""
         entry = await store.append(EVENT)
@@ -59,6 +61,7 @@ class AuditStoreSuite:
         first, second = await store.append(EVENT), await store.append(EVENT)
         assert await store.entries() == [second, first]
 
+    @every_rig
     async def test_pages(self, store):
         """Entries are read from the newest, in pages, below a number."""
         entries = [await store.append(event(number)) for number in range(7)][::-1]
@@ -70,6 +73,7 @@ class AuditStoreSuite:
         assert await store.entries(before=2**80, count=2) == entries[:2]
         assert await store.entries(before=-(2**80)) == []
 
+    @every_rig
     async def test_from_the_oldest_on(self, store):
         """Entries are read from the oldest, too, in pages, above a number."""
         assert await store.oldest() == []
@@ -79,6 +83,7 @@ class AuditStoreSuite:
         assert await store.oldest(after=2, count=2) == entries[2:4]
         assert await store.oldest(after=5) == []
 
+    @every_rig
     async def test_the_oldest_are_dropped(self, store):
         """An append may drop the oldest entries; the chain continues, and no number is reused."""
         entries = [await store.append(event(number)) for number in range(5)]
@@ -91,6 +96,7 @@ class AuditStoreSuite:
         assert await store.entries() == [again]
         assert await store.head() == (7, again.hash)
 
+    @every_rig
     async def test_many_at_once(self, store):
         """All concurrent appends succeed, and no number is skipped."""
         appended = await asyncio.gather(*(store.append(event(number)) for number in range(30)))

@@ -13,6 +13,8 @@ from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import Limit
 from gateway.domain.networks import parse_network
 from gateway.domain.ports import KeyChanged, KeyCount, KeyFilter, KeyTaken, MadeBefore
+from tests.kit.rows import each_row
+from tests.suites import every_rig
 
 NOW = 1_800_000_000_123_456
 
@@ -61,6 +63,7 @@ FULL = plain_key(
 class KeyStoreSuite:
     """Subclasses give a fixture `store`, empty at the start."""
 
+    @every_rig
     async def test_what_is_added_is_there(self, store):
         """A record is read as it was added, with every field; another id has none."""
         for record in (FULL, plain_key("a" * 12)):
@@ -83,6 +86,7 @@ class KeyStoreSuite:
         assert [type(answer) for answer in answers if answer is not None] == [KeyTaken] * 19
         assert await store.get(FULL.id) == records[answers.index(None)]
 
+    @every_rig
     async def test_replacing_compares(self, store):
         """A record is replaced only if it is still the expected one."""
         await store.add(FULL)
@@ -99,6 +103,7 @@ class KeyStoreSuite:
             await store.replace(FULL, replace(FULL, name="x"))
         assert await store.get(FULL.id) is None
 
+    @every_rig
     async def test_only_one_of_many_replaces(self, store):
         """Of several replacements of the same record, one succeeds."""
         await store.add(FULL)
@@ -132,6 +137,7 @@ class KeyStoreSuite:
             await store.add(record)
         assert await store.records() == records
 
+    @every_rig
     async def test_accounts(self, store):
         """An account is stored by name, and storing it again replaces it."""
         assert await store.account("acme") is None
@@ -143,6 +149,7 @@ class KeyStoreSuite:
         names = [account.name for account in await store.accounts()]
         assert names == ["acme", "zeta"] == await store.account_names()
 
+    @every_rig
     async def test_all_of_an_account_is_kept(self, store):
         """An account is read with its plan, services and values."""
         account = Account("acme", ("edr",), "pro", FULL.limits, 15, "suspended")
@@ -150,6 +157,7 @@ class KeyStoreSuite:
         assert await store.account("acme") == account
         assert await store.accounts() == [account]
 
+    @every_rig
     async def test_replacing_an_account_compares(self, store):
         """An account is replaced, or created, only if it is still the expected one, or missing."""
         first, second = Account("acme", ("edr",)), Account("acme", ("edr",), "pro")
@@ -167,6 +175,7 @@ class KeyStoreSuite:
             await store.replace_account(first, Account("acme"))
         assert await store.account("acme") == second
 
+    @every_rig
     async def test_removing_an_account_compares(self, store):
         """An account is deleted only if it is still the expected one; also if it is gone already.
 
@@ -211,6 +220,7 @@ class KeyStoreSuite:
         assert [type(answer) for answer in answers if answer is not None] == [KeyChanged] * 19
         assert await store.account("acme") == wanted[answers.index(None)]
 
+    @every_rig
     async def test_an_idempotency_key_makes_one_record(self, store):
         """One record is added per idempotency key and day; later calls get its id."""
         for _ in range(2):  # twice: as if the first answer had been lost
@@ -234,6 +244,7 @@ class KeyStoreSuite:
         assert {str(answer) for answer in answers if answer is not None} == {made.id}
         assert await store.records() == [made]
 
+    @every_rig
     async def test_pages(self, store):
         """Pages go from the newest record to the oldest, each from the end of the previous one."""
         ages = {"b" * 12: 2, "a" * 12: 2, "c" * 12: 1, "d" * 12: 3, "e" * 12: 4}
@@ -256,7 +267,27 @@ class KeyStoreSuite:
         await store.add(plain_key("f" * 12, created_us=5))
         assert await page("d", count=2) == "ba"
 
-    @pytest.mark.parametrize(
+    @pytest.fixture
+    async def filtered(self, store):
+        """The store with six keys, "a" the oldest; the account of three of them has a plan."""
+        await store.put_account(Account("acme", plan="pro"))
+        fields = {
+            "a": {"plan": "", "expires_us": NOW},
+            "b": {
+                **{"plan": "", "account": "zeta", "expires_us": NOW + 1},
+                "scopes": ("a:read", "b:read"),
+            },
+            "c": {"plan": "pro", "status": "revoked", "expires_us": 1},
+            "d": {"name": FULL.name, "account": "zeta", "status": "suspended"},
+            "e": {"name": "\u212a", "account": "zeta", "expires_us": 1},
+            "f": {"environment": "staging", "limits": FULL.limits, "scopes": ("a:read",)},
+        }
+        for age, (letter, values) in enumerate(fields.items()):
+            await store.add(plain_key(letter * 12, created_us=age, **values))
+        return store
+
+    @every_rig
+    @each_row(
         ("wanted", "expected"),
         [
             (KeyFilter(), "fedcba"),
@@ -297,24 +328,10 @@ class KeyStoreSuite:
             (KeyFilter(text="a", plans=frozenset({"pro"}), account="acme", status="revoked"), "c"),
         ],
     )
-    async def test_filters(self, store, wanted, expected):
+    async def test_filters(self, filtered, wanted, expected):
         """A page has exactly the records that match all of the filter."""
-        await store.put_account(Account("acme", plan="pro"))
-        fields = {
-            "a": {"plan": "", "expires_us": NOW},
-            "b": {
-                **{"plan": "", "account": "zeta", "expires_us": NOW + 1},
-                "scopes": ("a:read", "b:read"),
-            },
-            "c": {"plan": "pro", "status": "revoked", "expires_us": 1},
-            "d": {"name": FULL.name, "account": "zeta", "status": "suspended"},
-            "e": {"name": "\u212a", "account": "zeta", "expires_us": 1},
-            "f": {"environment": "staging", "limits": FULL.limits, "scopes": ("a:read",)},
-        }
-        for age, (letter, values) in enumerate(fields.items()):
-            await store.add(plain_key(letter * 12, created_us=age, **values))
-        assert "".join(one.id[0] for one in await store.page(wanted)) == expected
-        assert "".join(one.id[0] for one in await store.page(wanted, count=1)) == expected[:1]
+        assert "".join(one.id[0] for one in await filtered.page(wanted)) == expected
+        assert "".join(one.id[0] for one in await filtered.page(wanted, count=1)) == expected[:1]
 
     async def test_a_few_among_many_are_found(self, store):
         """A page is filled however far apart its records are, and the next continues there."""
@@ -331,7 +348,7 @@ class KeyStoreSuite:
         (last,) = await store.page(wanted, after=page[-1].id, count=2)
         assert last.id == rare[2].id
 
-    @pytest.mark.parametrize("name", ["a:b", "a*", "{a}", "a b\r\n", "ü", "%41", ""])
+    @each_row("name", ["a:b", "a*", "{a}", "a b\r\n", "ü", "%41", ""])
     async def test_no_name_reaches_another(self, store, name):
         """Any name finds only what has exactly that name."""
         await store.put_account(Account("A", ("x",)))
@@ -340,6 +357,7 @@ class KeyStoreSuite:
         assert await store.account(name) is None
         assert await store.get(name) is None
 
+    @every_rig
     async def test_last_use(self, store):
         """The last of several uses is stored; a key that was never used has none."""
         await store.touch(["a", "b"], NOW)

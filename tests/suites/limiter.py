@@ -20,6 +20,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.domain.limits import LEASE_US, PERIODS_US, Check, Decision, Limit
+from tests.kit.rows import each_row
+from tests.suites import every_rig
 
 VECTORS = Path(__file__).parent.parent / "vectors"
 START_US = 1_767_292_772_747_369
@@ -573,7 +575,7 @@ CLIENTS = Limit("clients", "connections", 2, LEASE_US)
 class LimiterSuite:
     """Inherit, and provide the fixture `rig`."""
 
-    @pytest.mark.parametrize("case", vectors("limiter"), ids=lambda case: case["case"])
+    @each_row("case", vectors("limiter"))
     def test_recorded_traces(self, rig: Rig, case: dict[str, Any]) -> None:
         """Each step of a recorded trace gives the recorded decision, times within 1 ms."""
         of = tuple(map(read_limit, case["limits"]))
@@ -581,7 +583,7 @@ class LimiterSuite:
         for (_, _, wanted), decision in zip(case["steps"], decisions, strict=True):
             assert_as_recorded(of, decision, wanted)
 
-    @pytest.mark.parametrize("case", vectors("limiter-changes"), ids=lambda case: case["case"])
+    @each_row("case", vectors("limiter-changes"))
     def test_recorded_changes(self, rig: Rig, case: dict[str, Any]) -> None:
         """So does each step of a trace in which the values of its limits change."""
         of = tuple(map(read_limit, case["limits"]))
@@ -597,6 +599,7 @@ class LimiterSuite:
         for (of, expected), decision in zip(wanted, decisions, strict=True):
             assert_as_recorded(of, decision, expected)
 
+    @every_rig
     @given(parts=changes())
     @examples
     def test_changes_recounted(self, rig: Rig, parts: list[Part]) -> None:
@@ -700,6 +703,7 @@ class LimiterSuite:
         answers = [as_figures(decision) for decision in replay(rig, *trace)]
         assert answers == list(recount(*trace))
 
+    @every_rig
     def test_months(self, rig: Rig) -> None:
         """A month from the 31st ends on the last day of a short one, at 0:00 in the zone."""
         billed = Limit("m", "quota", 2, PERIODS_US["month"], zone="Europe/Berlin", month_day=31)
@@ -715,6 +719,7 @@ class LimiterSuite:
             (31 * 24 - 1) * 3_600_000_000,
         ]
 
+    @every_rig
     def test_another_billing_day(self, rig: Rig) -> None:
         """Another billing day changes when a period ends, and keeps what was counted in it."""
         zoned = Limit("m", "quota", 9, PERIODS_US["month"], billing=True, month_day=15)
@@ -822,6 +827,7 @@ class LimiterSuite:
         decisions = rig.ask([(START_US, check.leased(5)), (START_US, check.leased(6))])
         assert [decision.allowed for decision in decisions] == [True, False]
 
+    @every_rig
     @given(trace=connected())
     @examples
     def test_connections_recounted(self, rig: Rig, trace: Connected) -> None:
@@ -846,6 +852,7 @@ class LimiterSuite:
         assert {d.retry_us for d in decisions if not d.allowed} == {second}
         assert [decision.reset_us // second for decision in decisions] == [6, 6, 6, 6, 5, 4, 6, 5]
 
+    @every_rig
     def test_a_connection_in_two_workers(self, rig: Rig) -> None:
         """It counts until it holds a lease in neither of them."""
         one = replace(CLIENTS, amount=1)
@@ -967,6 +974,7 @@ class LimiterSuite:
         )
         assert (early.allowed, late.allowed, rest.remaining) == (False, True, 2)
 
+    @every_rig
     def test_who_takes_no_lease(self, rig: Rig) -> None:
         """A dry check, one at cost 0 and one without a number are decided and take no lease."""
         check = rig.fresh((HELD,))
@@ -977,6 +985,7 @@ class LimiterSuite:
         rig.ask([(START_US, check.leased(number)) for number in (1, 2, 3)])
         assert [d.allowed for d in rig.ask([(START_US, dry), (START_US, check)])] == [False] * 2
 
+    @every_rig
     def test_all_or_nothing_with_leases(self, rig: Rig) -> None:
         """A request that another limit refuses takes no lease; one that gets none costs nothing."""
         decisions = replay(rig, (HELD, FIVE), [(START_US, 4), (START_US, 4), (START_US, 1)])
@@ -1011,12 +1020,14 @@ class LimiterSuite:
         assert (never.allowed, never.retry_us, never.remaining) == (False, None, 0)
         assert (reserve.allowed, reserve.remaining) == (True, 0)
 
+    @every_rig
     def test_ties(self, rig: Rig) -> None:
         """Among equals the first governs, on admission and on refusal."""
         twins = (FIVE, replace(FIVE, name="twin"))
         decisions = replay(rig, twins, [(START_US, 5), (START_US, 1)])
         assert [decision.governing for decision in decisions] == [0, 0]
 
+    @every_rig
     def test_never_waits_longest(self, rig: Rig) -> None:
         """A limit that can never admit governs over one that will, whatever their order."""
         of = (Limit("small", "rate", 2, 60_000_000), Limit("full", "quota", 4, 86_400_000_000))
@@ -1048,6 +1059,7 @@ class LimiterSuite:
         assert all(decision.allowed for decision in decisions)
         assert {decision.governing for decision in decisions} == {0}
 
+    @every_rig
     def test_a_shadow_cannot_overflow(self, rig: Rig) -> None:
         """However much a shadow limit admits, it still answers, and expires in time."""
         watching = (replace(FIVE, shadow=True), replace(FREE, shadow=True))
@@ -1124,6 +1136,7 @@ class LimiterSuite:
         )
         assert [back.reset_us, later.reset_us] == [160_000_000, 154_000_000]
 
+    @every_rig
     def test_batch_shares_a_count(self, rig: Rig) -> None:
         """Checks of one subject in one batch count for each other."""
         check = rig.fresh((FIVE,))
@@ -1131,6 +1144,7 @@ class LimiterSuite:
         assert [decision.remaining for decision in decisions] == [4, 3, 2, 1, 0, 0, 0]
         assert [decision.allowed for decision in decisions] == [True] * 5 + [False] * 2
 
+    @every_rig
     def test_no_limits(self, rig: Rig) -> None:
         """A check without limits is admitted."""
         (decision,) = replay(rig, (), [(START_US, 1)])

@@ -10,6 +10,7 @@ import pytest
 
 from gateway.domain.policy_files import Texts, hash_of
 from gateway.domain.policy_history import MOST_KEPT, SAME_CHANGE_US, PolicyLoad
+from tests.suites import every_rig
 
 NOW_US = 1_800_000_000_123_456
 HERE, THERE = "web-1 (127.0.0.1:8080)", "web-2 (127.0.0.1:8080)"
@@ -38,6 +39,7 @@ class PolicyStoreSuite:
         assert await store.loads() == []
         assert await store.texts(hash_of(texts())) is None
 
+    @every_rig
     async def test_what_is_added_is_there(self, store):
         """An entry is read as written, and texts exactly: each character and line break."""
         first = load(0)
@@ -54,6 +56,7 @@ class PolicyStoreSuite:
         assert await store.loads() == [load()]
         assert await store.texts(load().hash) is None
 
+    @every_rig
     async def test_one_entry_for_each_change(self, store):
         """Many gateways that load one change at the same time have one entry together."""
         loads = [load(cause="start", gateway=f"web-{at}") for at in range(20)]
@@ -82,6 +85,7 @@ class PolicyStoreSuite:
         later = load(1, at_us=NOW_US + late_us, gateway=gateway)
         assert await add(store, load(1), load(2), later) == [True, True, expected]
 
+    @every_rig
     async def test_starts(self, store):
         """A gateway that starts again with its policy adds nothing, whatever others have loaded."""
         mine, others = load(1, cause="start"), load(2, gateway=THERE, cause="start")
@@ -91,6 +95,7 @@ class PolicyStoreSuite:
         assert await add(store, reloaded) == [True]
         assert await add(store, replace(others, at_us=later, hash=load(3).hash)) == [True]
 
+    @every_rig
     async def test_a_rollback_is_the_cause_of_the_next_load(self, store):
         """The first load of the restored policy has it as its cause, and who did it; once."""
         await add(store, load(1), load(2))

@@ -8,6 +8,7 @@ import pytest
 
 from gateway.domain.ports import UsageBatch
 from gateway.domain.usage import GRAIN_S, MOST_BUSY, MOST_NOTED, Bucket, Measures
+from tests.suites import every_rig
 
 #: 2027-01-15T08:00:00Z, a Friday.
 NOW_S = 1_800_000_000
@@ -48,6 +49,7 @@ async def total(store, subject, grain="day"):
 class UsageStoreSuite:
     """Subclasses give a fixture `store`, empty at the start."""
 
+    @every_rig
     async def test_a_batch_is_counted_in_all_grains(self, store):
         """A request counts in its minute, its hour and its day, by route and outcome."""
         minute_s = NOW_S + 17 * 60
@@ -82,6 +84,7 @@ class UsageStoreSuite:
         assert [sum(bucket.counts.values()) for bucket in hours] == [12, 6]
         assert await total(store, "key:a") == 18
 
+    @every_rig
     async def test_a_batch_counts_once(self, store):
         """A batch that is sent again, because its answer was lost, is counted once."""
         writer = Writer(store)
@@ -149,6 +152,7 @@ class UsageStoreSuite:
                 assert len(minutes) == 180
                 assert not any(bucket.measures for bucket in minutes)
 
+    @every_rig
     async def test_late_measures_go_where_they_belong(self, store):
         """After an outage measures are added to their own hours and days; each batch once."""
         writer = Writer(store)
@@ -178,6 +182,7 @@ class UsageStoreSuite:
         minutes = await read(store, "key:a", "minute")
         assert [bucket.start_s - NOW_S for bucket in minutes] == [0, 7_200]
 
+    @every_rig
     async def test_merging_changes_nothing(self, store):
         """Reads are the same before and after a merge, also of a repeated one."""
         one, other = Writer(store, "one"), Writer(store, "other")
@@ -247,6 +252,7 @@ class UsageStoreSuite:
         assert await total(store, "key:a", "minute") == 8_001
         assert await total(store, "key:a", "day") == 8_001
 
+    @every_rig
     async def test_busiest(self, store):
         """The keys with most requests of any outcome, most first; ties are in order of ids."""
         writer = Writer(store)

@@ -6,6 +6,7 @@ import asyncio
 
 from gateway.domain.warnings import MOST_A_MINUTE, KeptWarning, LimitWarning
 from tests.kit.eventually import eventually
+from tests.suites import every_rig
 
 NOW_US = 1_800_000_000_123_456
 
@@ -22,6 +23,7 @@ class WarningStoreSuite:
         assert await store.newest() == []
         assert await store.newest(before="5-0") == []
 
+    @every_rig
     async def test_a_warning_is_kept(self, store):
         """A warning is read as written, with its id."""
         assert await store.warn(warning())
@@ -31,6 +33,7 @@ class WarningStoreSuite:
         assert reached == KeptWarning(reached.id, NOW_US, "7h3k9m2p4q6r", "free", "search", 100)
         assert near.id != reached.id
 
+    @every_rig
     async def test_only_one_warns(self, store):
         """Of many warnings of one counter at one level, one is reported as the first."""
         told = await asyncio.gather(*(store.warn(warning()) for _ in range(20)))
@@ -56,6 +59,7 @@ class WarningStoreSuite:
         assert not await store.warn(warning(str(MOST_A_MINUTE)))
         assert len(await store.newest(count=1_000)) == MOST_A_MINUTE
 
+    @every_rig
     async def test_pages(self, store):
         """Warnings are read from the newest, in pages, before an id."""
         for at in range(7):

@@ -18,7 +18,7 @@ from gateway.stores.names import AUDIT, audit_head_name
 from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clients import redis_client
 from gateway.stores.redis.connection import StoreConnection
-from tests.kit.redis_server import RedisServer, full, server_binaries
+from tests.kit.redis_server import RedisServer, full
 from tests.suites.audit import EVENT, AuditStoreSuite, event
 
 #: Appends a number of events, as a separate process.
@@ -163,20 +163,16 @@ async def test_rights_to_drop_that_are_missing(redis_store, redis_server):
             client.execute_command("ACL", "DELUSER", "half")
 
 
-@pytest.mark.parametrize("binary", server_binaries(), ids=lambda path: path.name)
-async def test_every_release_appends_and_drops(binary):
-    """The script runs on every server that an embedded store could be, also on a full one."""
-    server = RedisServer(binary=binary).start()
-    client = redis_client(parse_url(server.url))
-    try:
-        store = RedisAuditStore(client)
-        await store.append(EVENT)
-        with server.client() as admin, full(admin):
-            entry = await store.append(EVENT, drop_to=1)
-        assert await store.entries() == [entry]
-    finally:
-        await client.aclose()
-        server.stop()
+async def appends_and_drops_when_full(store, server):
+    """The script appends to a store that is full if it drops an entry."""
+    await store.append(EVENT)
+    with server.client() as admin, full(admin):
+        entry = await store.append(EVENT, drop_to=1)
+    assert await store.entries() == [entry]
+
+
+async def test_a_full_store_appends_and_drops(redis_store, redis_server):
+    await appends_and_drops_when_full(redis_store, redis_server)
 
 
 def wind_back(client):

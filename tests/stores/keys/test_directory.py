@@ -24,7 +24,8 @@ from gateway.stores.redis.clients import redis_client
 from gateway.stores.redis.clock import TIME, StoreClock
 from gateway.stores.redis.connection import command
 from tests.kit.eventually import eventually
-from tests.kit.redis_server import RedisServer, server_binaries, server_name
+from tests.kit.redis_server import RedisServer
+from tests.suites import every_rig
 from tests.suites.keys import FULL, NOW, nth_id, plain_key
 
 ID = FULL.id
@@ -552,6 +553,23 @@ async def test_no_last_use_is_not_sent(scripted):
     assert not link.sent
 
 
+async def test_use_is_noted_again_after_a_minute(scripted):
+    """The last use of a busy key is written once a minute, not with each request."""
+    directory, link = scripted
+    link.send = lambda encoded, done: None
+    busy, calm = identity("a" * 12), identity("b" * 12)
+    noted = []
+    for beat in range(1, 1_001):
+        directory._beats = beat
+        directory.touch(busy)
+        if beat in (7, 900):
+            directory.touch(calm)
+        noted += [(key_id, beat) for key_id in directory._used]
+        directory._used.clear()
+    assert [beat for key_id, beat in noted if key_id == "a" * 12] == [1, 241, 481, 721, 961]
+    assert [beat for key_id, beat in noted if key_id == "b" * 12] == [7, 900]
+
+
 # -- over real servers -----------------------------------------------------------------------------
 
 
@@ -600,179 +618,169 @@ async def look_up(directory, key_id):
     return await answer
 
 
-@pytest.fixture(params=server_binaries(), ids=server_name)
-def server(request):
-    server = RedisServer(binary=request.param).start()
+class DirectorySuite:
+    """Subclasses give a fixture `server`, running and empty at the start, which may be killed."""
+
+    @pytest.fixture
+    async def site(self, server):
+        async with Site(server) as site:
+            yield site
+
+    @every_rig
+    async def test_a_change_reaches_every_worker(self, site):
+        """After a change of a key or account, each worker drops it and then uses the new one."""
+        await site.store.add(FULL)
+        identities = await site.ask()
+        assert [identity.record for identity in identities] == [FULL] * 2
+        revoked = replace(FULL, status="revoked")
+        await site.store.replace(FULL, revoked)
+        await site.forgotten()
+        assert not any(identity.current for identity in identities)
+        assert [identity.record for identity in await site.ask()] == [revoked] * 2
+
+        await site.store.put_account(Account("acme", ("edr",)))
+        await site.forgotten()
+        assert [identity.account.services for identity in await site.ask()] == [("edr",)] * 2
+
+        await site.client.delete(f"gw:{{keys}}:key:{ID}")
+        await site.forgotten()
+        assert await site.ask() == [Absent.UNKNOWN] * 2
+
+        await site.store.add(FULL)
+        await site.forgotten()
+        assert [identity.record for identity in await site.ask()] == [FULL] * 2
+
+        await site.client.flushall()
+        await site.forgotten()
+        assert await site.ask() == [Absent.UNKNOWN] * 2
+
+    @every_rig
+    async def test_use_is_no_change(self, site):
+        """Recording use, and adding other keys, removes no key from the cache."""
+        await site.store.add(FULL)
+        identities = await site.ask()
+        await site.store.touch([ID], NOW)
+        await site.store.add(plain_key("b" * 12))
+        # Invalidations arrive before the answer to a later look-up.
+        await site.ask("c" * 12)
+        assert [worker.known(ID) for worker in site.workers] == identities
+
+    async def test_use_reaches_the_store(self, site):
+        """A use is written to the store after a moment, and at the latest when the worker ends."""
+        first, second = site.workers
+        used = identity("a" * 12)
+        first.touch(used)
+
+        async def noted() -> bool:
+            return bool(await site.store.last_used(["a" * 12]))
+
+        await eventually(noted, "the use is noted")
+        second.touch(identity("b" * 12))
+        await second.stop()
+        assert await site.store.last_used(["b" * 12])
+
+    async def test_many_look_ups_share_a_request(self, site):
+        """Many concurrent look-ups of a key read the key once and the account once."""
+        await site.store.add(FULL)
+        await site.client.config_resetstat()
+        answers = await asyncio.gather(*(look_up(site.workers[0], ID) for _ in range(100)))
+        assert len(set(map(id, answers))) == 1
+        assert (await site.client.info("commandstats"))["cmdstat_getrange"]["calls"] == 2
+
+    @every_rig
+    async def test_a_cut_connection_hides_no_change(self, site):
+        """A change at the moment the connection is cut is known after the reconnection."""
+        await site.store.add(FULL)
+        identities = await site.ask()
+        async with site.client.pipeline(transaction=True) as pipeline:
+            pipeline.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
+            pipeline.set(f"gw:{{keys}}:key:{ID}", write_record(replace(FULL, status="revoked")))
+            await pipeline.execute()
+        await site.forgotten()
+        assert not any(identity.current for identity in identities)
+        await site.up()
+        assert [identity.record.status for identity in await site.ask()] == ["revoked"] * 2
+
+    async def test_a_silent_connection_is_noticed(self, server):
+        """A silent connection is closed; after the reconnection all keys are read anew."""
+        async with Site(server, dead_s=0.5) as site:
+            await site.store.add(FULL)
+            server.pause()
+            try:
+                for worker in site.workers:
+                    await eventually(lambda w=worker: not w.is_up, "the silence is noticed")
+                assert await site.ask("b" * 12) == [Absent.UNAVAILABLE] * 2
+            finally:
+                server.resume()
+            await site.up()
+            revoked = replace(FULL, status="revoked")
+            await site.store.replace(FULL, revoked)
+
+            async def update() -> bool:
+                answers = await site.ask()
+                return all(isinstance(one, Identity) and one.record == revoked for one in answers)
+
+            await eventually(update, "the workers answer by the store again")
+
+    @every_rig
+    async def test_a_demoted_master(self, site):
+        """A replica is not used, as its lag is unknown; once it is a master, it is used again."""
+        await site.store.add(FULL)
+        identities = await site.ask()
+        await site.client.replicaof("127.0.0.1", "1")
+        for worker in site.workers:
+            await eventually(lambda w=worker: not w.is_up, "it is given up")
+        assert await site.ask() == identities
+        assert await site.ask("b" * 12) == [Absent.UNAVAILABLE] * 2
+        await site.client.replicaof("NO", "ONE")
+        await site.up()
+        assert await site.ask("b" * 12) == [Absent.UNKNOWN] * 2
+
+    async def test_a_killed_server(self, site):
+        """While the server is down cached keys stay; a new, empty one is used."""
+        await site.store.add(FULL)
+        identities = await site.ask()
+        site.server.kill()
+        for worker in site.workers:
+            await eventually(lambda w=worker: not w.is_up, "the loss is noticed")
+        assert await site.ask() == identities
+        site.server.start()
+        await site.up()
+        assert await site.ask() == [Absent.UNKNOWN] * 2
+
+    async def test_among_many_changes_the_last_one_counts(self, site):
+        """However changes and look-ups overlap, in the end only the last value is cached."""
+        record = FULL
+        await site.store.add(record)
+        for number in range(200):
+            changed = replace(record, name=str(number))
+            account = Account("acme", (str(number),))
+            asked = asyncio.gather(site.ask(), site.ask())
+            await asyncio.gather(
+                site.store.replace(record, changed), site.store.put_account(account), asked
+            )
+            record = changed
+
+        def settled() -> bool:
+            known = [worker.known(ID) for worker in site.workers]
+            return all(
+                one is None or (one.record, one.account) == (record, account) for one in known
+            )
+
+        await eventually(settled, "stale identities are forgotten")
+        for identity in await site.ask():
+            assert (identity.record, identity.account) == (record, account)
+
+
+@pytest.fixture(scope="module")
+def _own_server():
+    server = RedisServer().start()
     yield server
     server.stop()
 
 
-@pytest.fixture
-async def site(server):
-    async with Site(server) as site:
-        yield site
-
-
-async def test_a_change_reaches_every_worker(site):
-    """After a change of a key or account, each worker drops it and then uses the new one."""
-    await site.store.add(FULL)
-    identities = await site.ask()
-    assert [identity.record for identity in identities] == [FULL] * 2
-    revoked = replace(FULL, status="revoked")
-    await site.store.replace(FULL, revoked)
-    await site.forgotten()
-    assert not any(identity.current for identity in identities)
-    assert [identity.record for identity in await site.ask()] == [revoked] * 2
-
-    await site.store.put_account(Account("acme", ("edr",)))
-    await site.forgotten()
-    assert [identity.account.services for identity in await site.ask()] == [("edr",)] * 2
-
-    await site.client.delete(f"gw:{{keys}}:key:{ID}")
-    await site.forgotten()
-    assert await site.ask() == [Absent.UNKNOWN] * 2
-
-    await site.store.add(FULL)
-    await site.forgotten()
-    assert [identity.record for identity in await site.ask()] == [FULL] * 2
-
-    await site.client.flushall()
-    await site.forgotten()
-    assert await site.ask() == [Absent.UNKNOWN] * 2
-
-
-async def test_use_is_no_change(site):
-    """Recording use, and adding other keys, removes no key from the cache."""
-    await site.store.add(FULL)
-    identities = await site.ask()
-    await site.store.touch([ID], NOW)
-    await site.store.add(plain_key("b" * 12))
-    # Invalidations arrive before the answer to a later look-up.
-    await site.ask("c" * 12)
-    assert [worker.known(ID) for worker in site.workers] == identities
-
-
-async def test_use_reaches_the_store(site):
-    """A use is written to the store after a moment, and at the latest when the worker ends."""
-    first, second = site.workers
-    used = identity("a" * 12)
-    first.touch(used)
-
-    async def noted() -> bool:
-        return bool(await site.store.last_used(["a" * 12]))
-
-    await eventually(noted, "the use is noted")
-    second.touch(identity("b" * 12))
-    await second.stop()
-    assert await site.store.last_used(["b" * 12])
-
-
-async def test_use_is_noted_again_after_a_minute(scripted):
-    """The last use of a busy key is written once a minute, not with each request."""
-    directory, link = scripted
-    link.send = lambda encoded, done: None
-    busy, calm = identity("a" * 12), identity("b" * 12)
-    noted = []
-    for beat in range(1, 1_001):
-        directory._beats = beat
-        directory.touch(busy)
-        if beat in (7, 900):
-            directory.touch(calm)
-        noted += [(key_id, beat) for key_id in directory._used]
-        directory._used.clear()
-    assert [beat for key_id, beat in noted if key_id == "a" * 12] == [1, 241, 481, 721, 961]
-    assert [beat for key_id, beat in noted if key_id == "b" * 12] == [7, 900]
-
-
-async def test_many_look_ups_share_a_request(site):
-    """Many concurrent look-ups of a key read the key once and the account once."""
-    await site.store.add(FULL)
-    await site.client.config_resetstat()
-    answers = await asyncio.gather(*(look_up(site.workers[0], ID) for _ in range(100)))
-    assert len(set(map(id, answers))) == 1
-    assert (await site.client.info("commandstats"))["cmdstat_getrange"]["calls"] == 2
-
-
-async def test_a_cut_connection_hides_no_change(site):
-    """A change at the moment the connection is cut is known after the reconnection."""
-    await site.store.add(FULL)
-    identities = await site.ask()
-    async with site.client.pipeline(transaction=True) as pipeline:
-        pipeline.execute_command("CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
-        pipeline.set(f"gw:{{keys}}:key:{ID}", write_record(replace(FULL, status="revoked")))
-        await pipeline.execute()
-    await site.forgotten()
-    assert not any(identity.current for identity in identities)
-    await site.up()
-    assert [identity.record.status for identity in await site.ask()] == ["revoked"] * 2
-
-
-async def test_a_silent_connection_is_noticed(server):
-    """A silent connection is closed; after the reconnection all keys are read anew."""
-    async with Site(server, dead_s=0.5) as site:
-        await site.store.add(FULL)
-        server.pause()
-        try:
-            for worker in site.workers:
-                await eventually(lambda w=worker: not w.is_up, "the silence is noticed")
-            assert await site.ask("b" * 12) == [Absent.UNAVAILABLE] * 2
-        finally:
-            server.resume()
-        await site.up()
-        revoked = replace(FULL, status="revoked")
-        await site.store.replace(FULL, revoked)
-
-        async def update() -> bool:
-            answers = await site.ask()
-            return all(isinstance(one, Identity) and one.record == revoked for one in answers)
-
-        await eventually(update, "the workers answer by the store again")
-
-
-async def test_a_demoted_master(site):
-    """A replica is not used, because its lag is unknown; once made a master, it is used again."""
-    await site.store.add(FULL)
-    identities = await site.ask()
-    await site.client.replicaof("127.0.0.1", "1")
-    for worker in site.workers:
-        await eventually(lambda w=worker: not w.is_up, "it is given up")
-    assert await site.ask() == identities
-    assert await site.ask("b" * 12) == [Absent.UNAVAILABLE] * 2
-    await site.client.replicaof("NO", "ONE")
-    await site.up()
-    assert await site.ask("b" * 12) == [Absent.UNKNOWN] * 2
-
-
-async def test_a_killed_server(site):
-    """While the server is down cached keys stay; a new, empty one is used."""
-    await site.store.add(FULL)
-    identities = await site.ask()
-    site.server.kill()
-    for worker in site.workers:
-        await eventually(lambda w=worker: not w.is_up, "the loss is noticed")
-    assert await site.ask() == identities
-    site.server.start()
-    await site.up()
-    assert await site.ask() == [Absent.UNKNOWN] * 2
-
-
-async def test_among_many_changes_the_last_one_counts(site):
-    """However changes and look-ups overlap, in the end only the last value is cached."""
-    record = FULL
-    await site.store.add(record)
-    for number in range(200):
-        changed = replace(record, name=str(number))
-        account = Account("acme", (str(number),))
-        asked = asyncio.gather(site.ask(), site.ask())
-        await asyncio.gather(
-            site.store.replace(record, changed), site.store.put_account(account), asked
-        )
-        record = changed
-
-    def settled() -> bool:
-        known = [worker.known(ID) for worker in site.workers]
-        return all(one is None or (one.record, one.account) == (record, account) for one in known)
-
-    await eventually(settled, "stale identities are forgotten")
-    for identity in await site.ask():
-        assert (identity.record, identity.account) == (record, account)
+class TestDirectory(DirectorySuite):
+    @pytest.fixture
+    def server(self, _own_server):
+        _own_server.renew()
+        return _own_server

@@ -28,7 +28,7 @@ from gateway.stores.keys.memory import MemoryDirectory, MemoryKeyStore
 from gateway.stores.keys.store import RedisKeyStore
 from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clients import redis_client
-from tests.kit.redis_server import RedisServer, full, server_binaries, server_name
+from tests.kit.redis_server import RedisServer, full
 from tests.suites.keys import FULL, NOW, KeyStoreSuite, nth_id, plain_key
 
 
@@ -406,40 +406,36 @@ async def test_each_method_works_after_a_restart():
         server.stop()
 
 
-@pytest.mark.parametrize("binary", server_binaries(), ids=server_name)
-async def test_a_store_that_is_full_takes_changes(binary):
+async def takes_changes_when_full(store, server):
     """If Redis is full, keys and accounts can be changed; new ones are refused."""
-    server = RedisServer(binary=binary).start()
-    client = redis_client(parse_url(server.url))
-    try:
-        store = RedisKeyStore(client)
-        await store.add(FULL)
-        await store.put_account(Account("acme", ("edr",)))
-        with server.client() as admin, full(admin):
-            narrowed = replace(FULL, scopes=(), networks=(ip_network("192.0.2.0/24"),))
-            for old, new in (
-                (FULL, narrowed),
-                (narrowed, replace(narrowed, status="suspended")),
-                (replace(narrowed, status="suspended"), replace(narrowed, status="revoked")),
-            ):
-                await store.replace(old, new)
-                assert await store.get(FULL.id) == new
-            await store.replace_account(Account("acme", ("edr",)), Account("acme"))
-            assert await store.account("acme") == Account("acme")
-            with pytest.raises(KeyChanged):
-                await store.replace(FULL, narrowed)
-            for refused in (
-                store.add(plain_key("b" * 12)),
-                store.replace_account(None, Account("other")),
-            ):
-                with pytest.raises(StoreDown):
-                    await refused
-            assert admin.exists("gw:{keys}:none") == 0
-        assert [record.id for record in await store.records()] == [FULL.id]
-        assert [account.name for account in await store.accounts()] == ["acme"]
-    finally:
-        await client.aclose()
-        server.stop()
+    await store.add(FULL)
+    await store.put_account(Account("acme", ("edr",)))
+    with server.client() as admin, full(admin):
+        narrowed = replace(FULL, scopes=(), networks=(ip_network("192.0.2.0/24"),))
+        for old, new in (
+            (FULL, narrowed),
+            (narrowed, replace(narrowed, status="suspended")),
+            (replace(narrowed, status="suspended"), replace(narrowed, status="revoked")),
+        ):
+            await store.replace(old, new)
+            assert await store.get(FULL.id) == new
+        await store.replace_account(Account("acme", ("edr",)), Account("acme"))
+        assert await store.account("acme") == Account("acme")
+        with pytest.raises(KeyChanged):
+            await store.replace(FULL, narrowed)
+        for refused in (
+            store.add(plain_key("b" * 12)),
+            store.replace_account(None, Account("other")),
+        ):
+            with pytest.raises(StoreDown):
+                await refused
+        assert admin.exists("gw:{keys}:none") == 0
+    assert [record.id for record in await store.records()] == [FULL.id]
+    assert [account.name for account in await store.accounts()] == ["acme"]
+
+
+async def test_a_full_store_takes_changes(redis_store, redis_server):
+    await takes_changes_when_full(redis_store, redis_server)
 
 
 async def test_an_unavailable_store_raises():

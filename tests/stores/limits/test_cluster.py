@@ -48,29 +48,13 @@ from tests.stores.under_load import (
     revoke,
     with_keys,
 )
+from tests.suites import sample
 from tests.suites.keys import KeyStoreSuite, nth_id, plain_key
 from tests.suites.limiter import START_US, LimiterSuite, Rig, limits
 from tests.suites.warnings import warning
 
 FIVE = Limit("five", "rate", 5, 60_000_000)
 DAILY = Limit("daily", "quota", 1_000, 86_400_000_000)
-
-
-@pytest.fixture(scope="module")
-def _cluster() -> Iterator[RedisCluster]:
-    cluster = RedisCluster()
-    try:
-        yield cluster.start()
-    finally:
-        cluster.stop()
-
-
-@pytest.fixture
-def cluster(_cluster: RedisCluster) -> RedisCluster:
-    """Six healthy, empty servers at the start of each test, which may change them."""
-    _cluster.heal()
-    _cluster.flush()
-    return _cluster
 
 
 @asynccontextmanager
@@ -152,7 +136,7 @@ def redis_at(nodes: ClusterNodes, name: str) -> Any:
     return RedisServer(port=owner[1]).client()
 
 
-class TestClusterLimiter(LimiterSuite):
+class TestClusterLimiter(sample(LimiterSuite)):
     @pytest.fixture
     def rig(self, cluster: RedisCluster) -> Iterator[Rig]:
         with asyncio.Runner() as runner:
@@ -417,7 +401,7 @@ async def test_slots_on_the_move(cluster: RedisCluster) -> None:
 # -- keys -----------------------------------------------------------------------------------------
 
 
-class TestKeysInACluster(KeyStoreSuite):
+class TestKeysInACluster(sample(KeyStoreSuite)):
     @pytest.fixture
     async def store(self, cluster: RedisCluster) -> AsyncIterator[RedisKeyStore]:
         client = redis_client(cluster.address)

@@ -18,8 +18,6 @@ from gateway.stores.names import reset_name
 from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clients import redis_client
 from tests.kit.eventually import eventually
-from tests.kit.redis_cluster import RedisCluster
-from tests.kit.redis_sentinel import RedisSentinel
 from tests.kit.redis_server import RedisServer
 from tests.suites.audit import event
 
@@ -68,38 +66,28 @@ async def test_in_memory():
     await is_reset_alone(MemoryCounters(MemoryLimiter(lambda: 1_800_000_000_000_000)))
 
 
-async def test_in_a_cluster():
+async def test_in_a_cluster(cluster):
     """The same in a cluster, where counters and records are in different slots."""
-    cluster = RedisCluster()
-    try:
-        await asyncio.to_thread(cluster.start)
-        async with open_managed(cluster.address) as stores:
-            await is_reset_alone(stores.counters)
-            appended = await asyncio.gather(*(stores.audit.append(event(n)) for n in range(5)))
-            assert await stores.audit.entries() == appended[::-1]
-    finally:
-        await asyncio.to_thread(cluster.stop)
+    async with open_managed(cluster.address) as stores:
+        await is_reset_alone(stores.counters)
+        appended = await asyncio.gather(*(stores.audit.append(event(n)) for n in range(5)))
+        assert await stores.audit.entries() == appended[::-1]
 
 
-async def test_behind_sentinels():
+async def test_behind_sentinels(sentinel):
     """The same with Sentinels, also after a failover."""
-    sentinel = RedisSentinel()
-    try:
-        await asyncio.to_thread(sentinel.start)
-        async with open_managed(parse_url(sentinel.url)) as stores:
-            await is_reset_alone(stores.counters)
-            await asyncio.to_thread(sentinel.fail_over)
+    async with open_managed(sentinel.address) as stores:
+        await is_reset_alone(stores.counters)
+        await asyncio.to_thread(sentinel.fail_over)
 
-            async def goes_on() -> bool:
-                with suppress(StoreDown):
-                    await stores.counters.decide(ONE)
-                    await stores.audit.append(event(1))
-                    return True
-                return False
+        async def goes_on() -> bool:
+            with suppress(StoreDown):
+                await stores.counters.decide(ONE)
+                await stores.audit.append(event(1))
+                return True
+            return False
 
-            await eventually(goes_on, "the new master is asked")
-    finally:
-        await asyncio.to_thread(sentinel.stop)
+        await eventually(goes_on, "the new master is asked")
 
 
 async def test_every_worker_hears_of_it(redis_server):

@@ -14,7 +14,7 @@ from gateway.stores.policies.records import MOST_ENTRY_BYTES, MOST_STORED_BYTES,
 from gateway.stores.policies.store import RedisPolicyStore
 from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clients import redis_client
-from tests.kit.redis_server import RedisServer, full, server_binaries
+from tests.kit.redis_server import RedisServer, full
 from tests.suites.policies import NOW_US, PolicyStoreSuite, add, load, texts
 
 
@@ -67,22 +67,6 @@ async def test_an_answer_that_was_lost(redis_server, redis_store):
     added = await redis_store.add(load(), texts())
     assert (added.cause, added.actor) == ("rollback", "anna (cli)")
     assert await redis_store.loads() == [added]
-
-
-@pytest.mark.parametrize("binary", server_binaries(), ids=lambda path: path.name)
-async def test_every_release_keeps_it(binary):
-    """The scripts run on every server that an embedded store could be."""
-    server = RedisServer(binary=binary).start()
-    client = redis_client(parse_url(server.url))
-    try:
-        store = RedisPolicyStore(client)
-        assert await store.add(load(), texts()) == load()
-        assert await store.add(load(), texts()) is None
-        assert await store.loads() == [load()]
-        assert await store.texts(load().hash) == texts()
-    finally:
-        await client.aclose()
-        server.stop()
 
 
 GOOD = {

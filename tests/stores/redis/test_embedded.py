@@ -22,14 +22,9 @@ from gateway.stores.redis.embedded import (
     check_has_store,
     find_server_binary,
 )
-from tests.kit.redis_server import release_of, server_binaries, server_name
+from tests.kit.redis_server import server_binaries
 
 TIMEOUT_S = 20.0
-
-
-@pytest.fixture(params=server_binaries(), ids=server_name)
-def binary(request):
-    return request.param
 
 
 def client(user: EmbeddedRedis) -> redis.Redis:
@@ -56,13 +51,13 @@ def is_alive(pid: int) -> bool:
     return True
 
 
-def test_the_server_does_not_get_the_gateways_settings(tmp_path, binary, monkeypatch):
+def test_the_server_does_not_get_the_gateways_settings(tmp_path, monkeypatch):
     """The gateway's variables, such as the token, are not in the server's environment."""
     monkeypatch.setenv("GATEWAY_ADMIN_TOKEN", "a-token-of-the-admin-side")
     # A running server overwrites its environment with its title.
     spy = tmp_path / "redis-server"
     environment = tmp_path / "environment"
-    spy.write_text(f'#!/bin/sh\nenv > "{environment}"\nexec "{binary}" "$@"\n')
+    spy.write_text(f'#!/bin/sh\nenv > "{environment}"\nexec "{find_server_binary()}" "$@"\n')
     spy.chmod(0o755)
     with EmbeddedRedis(tmp_path / "data", binary=spy):
         told = environment.read_text()
@@ -70,9 +65,8 @@ def test_the_server_does_not_get_the_gateways_settings(tmp_path, binary, monkeyp
     assert "GATEWAY_" not in told
 
 
-def test_it_keeps_its_data(tmp_path, binary):
+def keeps_its_data(folder, binary=None):
     """A server is private to its user, and the next server in its folder has the same data."""
-    folder = tmp_path / "da ta"
     with EmbeddedRedis(folder, binary=binary) as user, client(user) as connection:
         connection.set("k", "v")
         assert user.is_running()
@@ -87,21 +81,26 @@ def test_it_keeps_its_data(tmp_path, binary):
         assert connection.get("k") == "v"
 
 
-@pytest.mark.parametrize(
-    "reader", [each for each in server_binaries() if release_of(each)[0] > 6], ids=server_name
-)
-def test_another_server_reads_the_data(tmp_path, binary, reader):
+def test_it_keeps_its_data(tmp_path):
+    keeps_its_data(tmp_path / "da ta")
+
+
+def is_read_by_another_server(folder, writer=None, reader=None):
     """After an installation or upgrade the keys are still there, even if they were rewritten.
 
-    From Redis 7.0 on, that is: see the next test.
+    From Redis 7.0 on, that is: see `test_a_server_that_would_ignore_the_data`.
     """
-    with EmbeddedRedis(tmp_path, binary=binary) as user, client(user) as connection:
+    with EmbeddedRedis(folder, binary=writer) as user, client(user) as connection:
         connection.set("k", "v")
         connection.bgrewriteaof()
         wait_until(lambda: is_rewritten(connection), "the file is written anew")
         connection.set("l", "w")
-    with EmbeddedRedis(tmp_path, binary=reader) as user, client(user) as connection:
+    with EmbeddedRedis(folder, binary=reader) as user, client(user) as connection:
         assert connection.mget("k", "l") == ["v", "w"]
+
+
+def test_data_that_was_rewritten(tmp_path):
+    is_read_by_another_server(tmp_path)
 
 
 def test_a_server_that_would_ignore_the_data(tmp_path):
@@ -148,13 +147,13 @@ def test_the_last_user_ends_it(tmp_path):
     wait_until(lambda: not is_alive(pid), "the server ends with its last user")
 
 
-def test_a_store_is_known_by_its_data(tmp_path, binary):
+def test_a_store_is_known_by_its_data(tmp_path):
     """A folder has a store from the first server on; checking for one creates none."""
     folder = tmp_path / "data"
     with pytest.raises(EmbeddedFailed, match=f"no private store in {folder}: found no such folder"):
         check_has_store(folder)
     assert not folder.exists()
-    with EmbeddedRedis(folder, binary=binary):
+    with EmbeddedRedis(folder):
         check_has_store(folder)
     check_has_store(folder)
 
@@ -215,18 +214,22 @@ def test_a_killed_owner_leaves_a_server_that_is_adopted(tmp_path):
     wait_until(lambda: not embedded._is_locked(tmp_path / "server"), "the adopted server ends")
 
 
-def test_a_killed_server_is_noticed_and_replaced(tmp_path, binary):
+def is_replaced_if_killed(folder, binary=None):
     """A killed server is detected; the next start has its data, despite the socket it left."""
-    first = EmbeddedRedis(tmp_path, binary=binary).start()
+    first = EmbeddedRedis(folder, binary=binary).start()
     with client(first) as connection:
         connection.set("k", "v")
     os.kill(server_pid(first), signal.SIGKILL)
     wait_until(lambda: not first.is_running(), "the death is noticed")
     assert Path(first.address.path).exists()
-    with EmbeddedRedis(tmp_path, binary=binary) as second, client(second) as connection:
+    with EmbeddedRedis(folder, binary=binary) as second, client(second) as connection:
         assert connection.get("k") == "v"
         assert first.is_running()  # the address is the same
     first.stop()
+
+
+def test_a_killed_server_is_noticed_and_replaced(tmp_path):
+    is_replaced_if_killed(tmp_path)
 
 
 def test_a_server_that_does_not_end_is_killed(tmp_path, monkeypatch):
@@ -258,21 +261,21 @@ def test_a_hanging_server_cannot_be_joined(tmp_path, monkeypatch):
     user.stop()
 
 
-def test_a_long_path(tmp_path, binary):
+def test_a_long_path(tmp_path):
     """If the folder's name is too long for a socket, the socket is elsewhere, and removed later."""
     folder = tmp_path / ("x" * 120)
-    with EmbeddedRedis(folder, binary=binary) as user:
+    with EmbeddedRedis(folder) as user:
         apart = Path(user.address.path).parent
         assert folder not in apart.parents
         assert stat.S_IMODE(apart.stat().st_mode) == 0o700
-        with EmbeddedRedis(folder, binary=binary) as second:
+        with EmbeddedRedis(folder) as second:
             assert second.address == user.address
         os.kill(server_pid(user), signal.SIGKILL)
         wait_until(lambda: not user.is_running(), "the death is noticed")
-        with EmbeddedRedis(folder, binary=binary) as second:
+        with EmbeddedRedis(folder) as second:
             assert second.address == user.address
     assert not apart.exists()
-    with EmbeddedRedis(folder, binary=binary) as user:
+    with EmbeddedRedis(folder) as user:
         again = Path(user.address.path).parent
     assert not again.exists()
     assert not (folder / "socket").exists()

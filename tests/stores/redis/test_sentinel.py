@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -29,27 +29,8 @@ from tests.kit.eventually import eventually
 from tests.kit.redis_sentinel import RedisSentinel
 from tests.kit.redis_server import RedisServer
 from tests.stores.under_load import Load, is_revoked, is_valid, opened_store, revoke, with_keys
+from tests.suites import sample
 from tests.suites.keys import FULL, KeyStoreSuite
-
-SECRET = "of-the-sentinels"
-
-
-@pytest.fixture(scope="module")
-def _sentinel() -> Iterator[RedisSentinel]:
-    sentinel = RedisSentinel(sentinel_password=SECRET)
-    try:
-        yield sentinel.start()
-    finally:
-        sentinel.stop()
-
-
-@pytest.fixture
-def sentinel(_sentinel: RedisSentinel) -> RedisSentinel:
-    """Five healthy processes; the servers are empty at the start of each test."""
-    _sentinel.heal()
-    _sentinel.flush()
-    return _sentinel
-
 
 # -- finding the master ---------------------------------------------------------------------------
 
@@ -266,7 +247,7 @@ async def test_a_master_is_killed(
 # -- keys -----------------------------------------------------------------------------------------
 
 
-class TestKeysBehindSentinels(KeyStoreSuite):
+class TestKeysBehindSentinels(sample(KeyStoreSuite)):
     @pytest.fixture
     async def store(self, sentinel: RedisSentinel) -> RedisKeyStore:
         client = redis_client(sentinel.address)
@@ -301,7 +282,7 @@ def test_commands(sentinel: RedisSentinel, monkeypatch: pytest.MonkeyPatch) -> N
     refused = run(["keys", "list", *store])
     assert refused.exit_code == 1
     assert len(refused.output.strip().splitlines()) == 1
-    monkeypatch.setenv("GATEWAY_SENTINEL_PASSWORD", SECRET)
+    monkeypatch.setenv("GATEWAY_SENTINEL_PASSWORD", sentinel.sentinel_password)
     made = run(["keys", "create", "--name", "ci", "--plan", "free", "--json", *store])
     assert made.exit_code == 0, made.output
     key_id = json.loads(made.output)["id"]

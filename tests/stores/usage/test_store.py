@@ -32,7 +32,7 @@ from gateway.stores.usage.memory import MemoryUsageStore
 from gateway.stores.usage.scripts import UsageScripts
 from gateway.stores.usage.store import RedisUsageStore
 from gateway.stores.usage.texts import PERIOD_S
-from tests.kit.redis_server import RedisServer, server_binaries, server_name
+from tests.kit.redis_server import RedisServer
 from tests.suites.usage import LATER_S, NOW_S, UsageStoreSuite, Writer, of_key, read, total
 
 
@@ -63,25 +63,6 @@ class TestRedis(UsageStoreSuite):
 @pytest.fixture
 def store(store_client):
     return RedisUsageStore(store_client)
-
-
-@pytest.mark.parametrize("binary", server_binaries(), ids=server_name)
-async def test_every_release_counts(binary):
-    """The scripts run on every server that an embedded store could be."""
-    server = RedisServer(binary=binary).start()
-    try:
-        client = redis_client(parse_url(server.url))
-        try:
-            store = RedisUsageStore(client)
-            await Writer(store).add({of_key(): 2, ("plan:", "none", "refused:x"): 1})
-            assert await total(store, "key:a") == 2
-            await store.merge("worker", LATER_S)
-            assert await total(store, "key:a") == 2
-            assert await store.busiest("hour", NOW_S, NOW_S + 1, 5) == [("a", 2)]
-        finally:
-            await client.aclose()
-    finally:
-        server.stop()
 
 
 #: The marks in a text's name, and the grain of its buckets.

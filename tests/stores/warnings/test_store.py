@@ -12,7 +12,7 @@ from gateway.stores.warnings import memory as memory_warnings
 from gateway.stores.warnings import store as module
 from gateway.stores.warnings.memory import MemoryWarningStore
 from gateway.stores.warnings.store import RedisWarningStore, WarningScript
-from tests.kit.redis_server import RedisServer, server_binaries
+from tests.kit.redis_server import RedisServer
 from tests.suites.warnings import NOW_US, WarningStoreSuite, warning
 
 
@@ -77,22 +77,6 @@ async def test_an_answer_that_was_lost(redis_server, redis_store):
     assert await WarningScript(twice).warn(warning())
     assert len(await redis_store.newest()) == 1
     await client.aclose()
-
-
-@pytest.mark.parametrize("binary", server_binaries(), ids=lambda path: path.name)
-async def test_every_release_keeps_them(binary):
-    """The script runs on every server that an embedded store could be."""
-    server = RedisServer(binary=binary).start()
-    client = redis_client(parse_url(server.url))
-    try:
-        store = RedisWarningStore(client)
-        assert await store.warn(warning())
-        assert not await store.warn(warning())
-        (kept,) = await store.newest()
-        assert await store.newest(before=kept.id) == []
-    finally:
-        await client.aclose()
-        server.stop()
 
 
 async def test_foreign_values_make_way(redis_server, redis_store):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from contextlib import aclosing
 
 import pytest
@@ -20,15 +19,6 @@ from tests.kit.eventually import eventually
 from tests.kit.redis_cluster import MASTERS, RedisCluster
 from tests.kit.redis_server import RedisServer
 from tests.kit.store_proxy import StoreProxy
-
-
-@pytest.fixture
-def cluster() -> Iterator[RedisCluster]:
-    made = RedisCluster()
-    try:
-        yield made.start()
-    finally:
-        made.stop()
 
 
 async def test_queues_and_resources_work_over_it(redis_server: RedisServer) -> None:
@@ -86,10 +76,10 @@ async def test_a_cluster(cluster: RedisCluster) -> None:
     """Each command goes to the node of its shard, and what is due at any of them is heard."""
     address = parse_url(cluster.url)
     found: dict[RedisServer, str] = {}
-    for number in range(100):
-        name = f"int_{number}"
+    names = (f"int_{number}" for number in range(100))
+    while len(found) < MASTERS:
+        name = next(names)
         found.setdefault(cluster.owner_of(f"{tag_of(shard_of(name))}leases"), name)
-    assert len(found) == MASTERS
     async with open_link(address) as execute:
         for integration in found.values():
             await is_heard(execute, address, integration)

@@ -12,15 +12,12 @@ from gateway.domain.warnings import MOST_A_MINUTE, LimitWarning
 from gateway.domain.webhooks.events import Integration
 from gateway.domain.webhooks.notices import Disabled
 from gateway.stores.names import NOTICED, NOTICES, NOTICES_DROPPED
-from gateway.stores.redis.address import parse_url
-from gateway.stores.redis.clients import redis_client
 from gateway.stores.warnings import store as module
 from gateway.stores.warnings.store import WarningScript
 from gateway.stores.webhooks.link import executing
 from gateway.stores.webhooks.notices import NoticeStore
 from gateway.stores.webhooks.queue import DeliveryQueue, tag_of
 from gateway.stores.webhooks.resources import Resources
-from tests.kit.redis_server import RedisServer, server_binaries
 
 NOW_US = 1_800_000_000_123_456
 OURS = Integration("int_1", "acme", "gateway", "Limits", 1)
@@ -148,23 +145,3 @@ async def test_foreign_values(site: Site) -> None:
     await site.client.set(NOTICED, "x")
     assert await site.script.warn(warning(1))
     assert await site.keys() == ["0"]
-
-
-@pytest.mark.parametrize("binary", server_binaries(), ids=lambda path: path.name)
-async def test_every_release(binary: Any) -> None:
-    """The scripts run on every server that an embedded store could be."""
-    server = RedisServer(binary=binary).start()
-    client = redis_client(parse_url(server.url))
-    try:
-        site = Site(client)
-        await site.resources.add_integration(OURS)
-        await site.script.warn(warning())
-        assert await site.keys() == ["0"]
-        await client.hset(f"{tag_of(3)}watches:int_1", "w", "{}")
-        await DeliveryQueue(client.execute_command, 3, lambda: 1_000_000).disable(
-            "w", "int_1", "so"
-        )
-        assert len(await site.store.disabled(3, 0, 10)) == 1
-    finally:
-        await client.aclose()
-        server.stop()

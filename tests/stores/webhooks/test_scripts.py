@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -27,15 +27,6 @@ from tests.kit.redis_server import RedisServer
 LATER_US = 4_000_000_000_000_000
 
 
-@pytest.fixture
-def cluster() -> Iterator[RedisCluster]:
-    made = RedisCluster()
-    try:
-        yield made.start()
-    finally:
-        made.stop()
-
-
 @pytest.fixture(params=[2, 3])
 async def client(request: Any, redis_server: RedisServer) -> AsyncIterator[Redis]:
     made = Redis.from_url(redis_server.url, protocol=request.param)
@@ -44,7 +35,7 @@ async def client(request: Any, redis_server: RedisServer) -> AsyncIterator[Redis
 
 
 async def test_both_protocols(client: Any) -> None:
-    await _walk(client, "int")
+    await walk(client, "int")
 
 
 async def test_a_cluster(cluster: RedisCluster) -> None:
@@ -52,7 +43,7 @@ async def test_a_cluster(cluster: RedisCluster) -> None:
     made = redis_client(parse_url(cluster.url))
     try:
         for integration in ("int", "int_1", "int_2", "int_3"):
-            await _walk(made, integration)
+            await walk(made, integration)
     finally:
         await made.aclose()
 
@@ -86,7 +77,7 @@ async def test_the_least_rights(redis_server: RedisServer) -> None:
         await admin.execute_command("ACL", "DELUSER", "courier")
 
 
-async def _walk(client: Any, integration: str) -> None:
+async def walk(client: Any, integration: str) -> None:
     await _walk_over(client.execute_command, integration)
 
 
