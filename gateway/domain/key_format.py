@@ -112,8 +112,8 @@ def looks_like_key(text: str) -> bool:
 _key_within = re.compile(rb"gwk_[a-z0-9-]{1,34}+_[a-z0-9]{8,18}+_[a-z0-9]{16}").search
 #: The same, where each character has up to three, as those that are encoded.
 _encoded_key_within = re.compile(rb"gwk_[a-z0-9%-]{1,102}+_[a-z0-9%]{8,54}+_[a-z0-9%]{16}").search
-#: How the characters of `gwk_` are encoded, in lower case.
-_ENCODED: Final = tuple((b"%%%02x" % byte, bytes((byte,)).lower()) for byte in b"GgWwKk_")
+#: How the letters of `gwk_` are encoded, in lower case.
+_ENCODED: Final = tuple((b"%%%02x" % byte, bytes((byte,)).lower()) for byte in b"GgWwKk")
 
 
 def holds_key(data: bytes) -> bool:
@@ -124,7 +124,9 @@ def holds_key(data: bytes) -> bool:
     if b"%" in data:
         # Most of what is in a URL has been decoded after two servers. Only what tells a key from
         # other text is decoded here: decoding everything takes ten times as long.
-        lower = data.lower().replace(b"%25", b"%")
+        lower = data.lower().replace(b"%25", b"%").replace(b"%5f", b"_")
+        if b"_" not in lower:  # each letter takes as long to look for where there are many "%"
+            return False
         for encoded, plain in _ENCODED:
             lower = lower.replace(encoded, plain)
         return b"gwk_" in lower and _encoded_key_within(lower) is not None
