@@ -28,6 +28,9 @@ APIS: Final = ("monitoring.coreos.com/v1", "gateway.networking.k8s.io/v1")
 
 Object = dict[str, Any]
 
+#: libyaml's is ten times as fast, and not everywhere.
+_LOADER: Final = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
 
 class Refused(Exception):
     """helm's message if it did not render."""
@@ -46,7 +49,15 @@ def render(
     values: Mapping[str, object] | Path,
     cluster: Cluster = Cluster(),
 ) -> list[Object]:
-    """All objects, including tests and hooks. Raises Refused."""
+    """All objects, including tests and hooks; not to be modified. Raises Refused.
+
+    Without a server the same values are rendered once, also what the chart makes at random.
+    """
+    text = values.read_text("utf-8") if isinstance(values, Path) else yaml.safe_dump(dict(values))
+    return (_rendered if cluster.server else _render_once)(major, text, cluster)
+
+
+def _rendered(major: int, values: str, cluster: Cluster) -> list[Object]:
     asked = [part for api in cluster.apis for part in ("--api-versions", api)]
     if cluster.server:
         asked += [
@@ -56,7 +67,11 @@ def render(
             cluster.server,
         ]
     words = ("template", RELEASE, str(CHART), "--namespace", NAMESPACE, *asked)
-    return [found for found in yaml.safe_load_all(run(major, *words, values=values)) if found]
+    text = run(major, *words, values=values)
+    return [found for found in yaml.load_all(text, _LOADER) if found]
+
+
+_render_once = functools.cache(_rendered)
 
 
 def notes(major: int, values: Mapping[str, object] | Path) -> str:
@@ -70,14 +85,14 @@ def lint(major: int, values: Mapping[str, object] | Path) -> str:
     return run(major, "lint", "--strict", str(CHART), values=values)
 
 
-def run(major: int, *words: str, values: Mapping[str, object] | Path | None = None) -> str:
-    """helm's standard output. Raises Refused, and HelmUnavailable."""
+def run(major: int, *words: str, values: Mapping[str, object] | Path | str | None = None) -> str:
+    """helm's standard output. values: or their YAML. Raises Refused, and HelmUnavailable."""
     program = helm(major)
     with tempfile.TemporaryDirectory() as home:
         if values is not None and not isinstance(values, Path):
-            file = Path(home, "values.yaml")
-            file.write_text(yaml.safe_dump(dict(values)), encoding="utf-8")
-            values = file
+            text = values if isinstance(values, str) else yaml.safe_dump(dict(values))
+            values = Path(home, "values.yaml")
+            values.write_text(text, encoding="utf-8")
         done = subprocess.run(
             [str(program), *words, *(("--values", str(values)) if values else ())],
             # No clusters or settings of this machine.
@@ -93,7 +108,6 @@ def run(major: int, *words: str, values: Mapping[str, object] | Path | None = No
     return done.stdout
 
 
-@functools.cache
 def variant(major: int, name: str) -> list[Object]:
     """The objects of one of the variants; not to be modified."""
     return render(major, CI / f"{name}-values.yaml")

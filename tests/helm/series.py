@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cache
 
 from gateway.observe.exposition import _PROCESS
 from gateway.observe.metrics import Metrics
@@ -36,8 +37,12 @@ def named_in(text: str) -> Named:
     return Named(matched, frozenset(grouped - {""}))
 
 
+@cache
 def known_series() -> dict[str, frozenset[str]]:
-    """Each series that the gateway's code defines, by its name in a scrape, and its labels."""
+    """Each series that the gateway's code defines, by its name in a scrape, and its labels.
+
+    Not to be modified.
+    """
     of_processes = (*Metrics("1").snapshot().series, *WebhookMetrics().series())
     families = [series.family for series in of_processes]
     families += (workers.WORKERS, workers.RESTARTS, couriers.COURIERS, couriers.RESTARTS)

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
 import tarfile
 from pathlib import Path
 
 import kubernetes_validate
+import kubernetes_validate.utils
 import pytest
 
 from tests.helm import golden
 from tests.helm.chart import CHART, CI, VARIANTS, Object, lint, run, variant
+from tests.kit.rows import each_row
 
-every_variant = pytest.mark.parametrize("name", VARIANTS)
+every_variant = each_row("name", VARIANTS)
 #: The oldest Kubernetes that Chart.yaml allows, and the newest that is known here.
 KUBERNETES = ("1.27", kubernetes_validate.latest_version())
 #: Kinds that are not built into Kubernetes, and the fields that their specs may have.
@@ -46,8 +50,15 @@ def test_no_golden_file_is_left_over() -> None:
     assert sorted(path.stem for path in golden.FOLDER.iterdir()) == VARIANTS
 
 
-@every_variant
-@pytest.mark.parametrize("version", KUBERNETES)
+@pytest.fixture
+def _quick_schemas(monkeypatch: pytest.MonkeyPatch) -> None:
+    """kubernetes_validate reads a file of some MB for each object."""
+    utils = kubernetes_validate.utils
+    monkeypatch.setattr(utils, "schema_contents", functools.cache(utils.schema_contents))
+
+
+@each_row(("name", "version"), itertools.product(VARIANTS, KUBERNETES))
+@pytest.mark.usefixtures("_quick_schemas")
 def test_kubernetes_takes_it(latest: int, name: str, version: str) -> None:
     """Every object is of a known kind, without unknown fields."""
     for entry in variant(latest, name):

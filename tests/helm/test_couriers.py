@@ -27,6 +27,7 @@ from tests.kit.eventually import eventually
 from tests.kit.gateway import READY_S, Process
 from tests.kit.ports import free_port
 from tests.kit.redis_server import RedisServer
+from tests.kit.rows import each_row
 from tests.kit.wire import fetch
 
 MINE = "release-rate-limiting-gateway"
@@ -259,7 +260,7 @@ def reaches(rule: Object, address: str) -> bool:
     return False
 
 
-@pytest.mark.parametrize(
+@each_row(
     "address",
     [
         *("1.1.1.1", "93.184.216.34", "10.1.2.3", "100.64.0.1", "127.0.0.1", "169.254.169.254"),

@@ -20,6 +20,7 @@ from tests.helm.busy import Busy, busy
 from tests.helm.series import faults_of, known_series
 from tests.kit.eventually import eventually
 from tests.kit.needs import needs
+from tests.kit.rows import each_row
 
 DASHBOARD: dict[str, Any] = json.loads(dashboard.FILE.read_text(encoding="utf-8"))
 PANELS = [panel for panel in DASHBOARD["panels"] if panel["type"] != "row"]
@@ -84,7 +85,7 @@ def test_panels_do_not_overlap() -> None:
     assert len({panel["id"] for panel in DASHBOARD["panels"]}) == len(DASHBOARD["panels"])
 
 
-@pytest.mark.parametrize(("title", "query"), QUERIES)
+@each_row(("title", "query"), QUERIES)
 def test_queries_use_existing_series_and_the_variables(title: str, query: str) -> None:
     """Each metric and label exists, and each selector uses the variables at the top."""
     assert faults_of(query) == []

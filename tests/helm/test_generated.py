@@ -14,6 +14,7 @@ from helm.scripts.readme import BEGIN, END, with_table
 from helm.scripts.schema import build_schema
 from helm.scripts.values import all_values, read_values
 from tests.helm.chart import CHART
+from tests.kit.rows import each_row
 
 TEXT = """\
 # A heading of no value.
@@ -58,7 +59,7 @@ def test_the_schema_is_inferred() -> None:
     assert properties["labels"]["$ref"] == "#/definitions/strings"
 
 
-@pytest.mark.parametrize("text", ["a: []\n", "a: null\n", "# @schema: unheard\na: 1\n"])
+@each_row("text", ["a: []\n", "a: null\n", "# @schema: unheard\na: 1\n"])
 def test_what_cannot_be_inferred(text: str) -> None:
     """A value whose type is neither in its default nor in its comment is an error."""
     with pytest.raises(KeyError):

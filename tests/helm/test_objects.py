@@ -6,7 +6,6 @@ import base64
 from collections.abc import Iterator
 from typing import Any
 
-import pytest
 import yaml
 
 from tests.helm.chart import (
@@ -22,8 +21,9 @@ from tests.helm.chart import (
     settings,
     variant,
 )
+from tests.kit.rows import each_row
 
-every_variant = pytest.mark.parametrize("name", VARIANTS)
+every_variant = each_row("name", VARIANTS)
 #: May be only in a secret; the values of the variant "extras" have it.
 PASSWORD = "for-a-try-only"
 #: Variables with a path or a name from Kubernetes or the chart, never with a secret.
@@ -392,7 +392,7 @@ def test_only_the_gateway_reaches_redis(latest: int) -> None:
     assert not peer["podSelector"]["matchLabels"].items() <= of_redis.items()
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("name", "wanted"),
     [
         ("minimal", None),

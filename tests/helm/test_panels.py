@@ -10,6 +10,7 @@ from xml.etree import ElementTree
 import pytest
 
 from helm.scripts import dashboard, panels
+from tests.kit.rows import each_row
 
 DASHBOARD = json.loads(dashboard.FILE.read_text(encoding="utf-8"))
 START_S, END_S = 1000.0, 1090.0
@@ -42,7 +43,7 @@ def test_missing_data_is_shown() -> None:
     assert text.count("No data") == len(shown)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "unit", "text"),
     [
         (0.00123, "s", "1.23 ms"),
@@ -64,7 +65,7 @@ def test_numbers_are_readable(value: float, unit: str, text: str) -> None:
     assert panels._figure(value, unit) == text
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("value", "top"),
     [(0.0, 1.0), (0.9, 1.0), (1.0, 1.0), (1.01, 2.0), (37.0, 40.0), (0.003, 0.004)],
 )

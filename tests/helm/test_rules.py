@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-import pytest
 import yaml
 
 from tests.helm.series import faults_of, known_series
 from tests.kit.needs import needs
+from tests.kit.rows import each_row
 
 RULES = Path(__file__).parents[2] / "helm/files/rules.yaml"
 UNIT_TESTS = Path(__file__).with_name("rules_test.yaml")
@@ -22,7 +23,7 @@ def read_alerts() -> list[dict[str, Any]]:
 
 
 ALERTS = read_alerts()
-each_alert = pytest.mark.parametrize("alert", ALERTS, ids=lambda alert: alert["alert"])
+each_alert = each_row("alert", ALERTS)
 
 
 @needs("promtool")
@@ -37,13 +38,20 @@ def test_each_fires_when_it_should() -> None:
     promtool("test", "rules", str(UNIT_TESTS))
 
 
+@cache
+def unit_tests() -> list[dict[str, Any]]:
+    """Those of rules_test.yaml."""
+    found: list[dict[str, Any]] = yaml.safe_load(UNIT_TESTS.read_text("utf-8"))["tests"]
+    return found
+
+
 @each_alert
 def test_each_is_tried_both_ways(alert: dict[str, Any]) -> None:
     """rules_test.yaml has a time at which it fires and one at which it does not."""
     text = f'ALERTS{{alertname="{alert["alert"]}",alertstate="firing"}}'
     tries = [
         bool(each["exp_samples"])
-        for test in yaml.safe_load(UNIT_TESTS.read_text(encoding="utf-8"))["tests"]
+        for test in unit_tests()
         for each in test["promql_expr_test"]
         if each["expr"] == text
     ]
@@ -73,7 +81,7 @@ def test_names_do_not_repeat() -> None:
     assert all(name.startswith("Gateway") for name in names)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "fault"),
     [
         ("sum(rate(gateway_request_total[5m]))", "no metric gateway_request_total"),

@@ -31,6 +31,7 @@ from tests.kit.gateway import Process
 from tests.kit.needs import needs
 from tests.kit.ports import free_port
 from tests.kit.redis_server import RedisServer, server_binary
+from tests.kit.rows import each_row
 from tests.kit.wire import fetch
 
 #: Variables that are no options: passwords, certificates, and Python's TLS.
@@ -45,7 +46,7 @@ NO_OPTIONS = {
 }
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@each_row("name", VARIANTS)
 def test_settings_are_options_of_serve(latest: int, name: str) -> None:
     """Each variable of the gateway's container is one that `gateway serve` reads."""
     command = cli.get_command(click.Context(cli), "serve")
@@ -56,7 +57,7 @@ def test_settings_are_options_of_serve(latest: int, name: str) -> None:
             assert variable in known
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@each_row("name", VARIANTS)
 def test_the_stores_address_can_be_read(latest: int, name: str) -> None:
     """The gateway can parse each URL that the chart sets."""
     url = settings(variant(latest, name)).get("GATEWAY_STORE")
@@ -64,7 +65,7 @@ def test_the_stores_address_can_be_read(latest: int, name: str) -> None:
         parse_url(url)
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@each_row("name", VARIANTS)
 def test_policies_are_sound(latest: int, name: str, tmp_path: Path) -> None:
     """`gateway validate` finds no fault in any ConfigMap of policies."""
     certificate = trustme.CA().issue_cert("gateway.test")
