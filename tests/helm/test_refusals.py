@@ -231,15 +231,6 @@ def test_impossible_values_are_refused(latest: int, values: dict[str, Any], word
     assert words in str(refused.value)
 
 
-def test_misspelled_values_are_refused(major: int) -> None:
-    """Either helm refuses each by the schema, and names its place; it says all of them at once."""
-    for values, places in together(MISSPELLED):
-        with pytest.raises(Refused) as refused:
-            render(major, values)
-        assert "values don't meet the specifications of the schema" in str(refused.value)
-        assert places - places_in(str(refused.value)) == set()
-
-
 def together(rows: list[tuple[dict[str, Any], str]]) -> list[tuple[dict[str, Any], set[str]]]:
     """Fewer rows with the same values and places: none has two values of one name at its top."""
     groups: list[tuple[dict[str, Any], set[str]]] = []
@@ -252,6 +243,18 @@ def together(rows: list[tuple[dict[str, Any], str]]) -> list[tuple[dict[str, Any
         group[0].update(values)
         group[1].add(place)
     return groups
+
+
+TOGETHER = together(MISSPELLED)
+
+
+def test_misspelled_values_are_refused(major: int) -> None:
+    """Either helm refuses each by the schema, and names its place; it says all of them at once."""
+    for values, places in TOGETHER:
+        with pytest.raises(Refused) as refused:
+            render(major, values)
+        assert "values don't meet the specifications of the schema" in str(refused.value)
+        assert places - places_in(str(refused.value)) == set()
 
 
 #: A line of a schema's errors: in helm 3 of `image`, or `(root)`; in helm 4 of '/image', or ''.
