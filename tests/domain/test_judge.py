@@ -8,7 +8,14 @@ from typing import Any
 
 import pytest
 
-from gateway.domain.judge import access_refusal, key_refusal, route_refusal, status_refusal
+from gateway.domain.address_lists import AccessList, AddressRanges
+from gateway.domain.judge import (
+    access_refusal,
+    address_refusal,
+    key_refusal,
+    route_refusal,
+    status_refusal,
+)
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import Limit
 from gateway.domain.networks import parse_network
@@ -17,6 +24,7 @@ from gateway.domain.route import Route
 from gateway.domain.routes import RouteTable
 from gateway.errors import (
     ACCOUNT_SUSPENDED,
+    ADDRESS_DENIED,
     INSUFFICIENT_PERMISSION,
     INSUFFICIENT_SCOPE,
     IP_NOT_ALLOWED,
@@ -137,3 +145,27 @@ def test_the_plan_comes_first() -> None:
     assert route_refusal(POLICY, ROUTE, KEY, ACCOUNT) is None
     assert route_refusal(POLICY, route, KEY, ACCOUNT) is INSUFFICIENT_SCOPE
     assert route_refusal(POLICY, route, replace(KEY, plan="gone"), ACCOUNT) is PLAN_UNKNOWN
+    assert route_refusal(POLICY, ROUTE, replace(KEY, plan=""), ACCOUNT) is PLAN_UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("of_policy", "of_route", "refusal"),
+    [
+        (None, None, None),
+        ("192.0.2.0/24", None, ADDRESS_DENIED),
+        (None, "192.0.2.0/24", ADDRESS_DENIED),
+        ("198.51.100.0/24", "192.0.2.0/24", ADDRESS_DENIED),
+        ("192.0.2.0/24", "198.51.100.0/24", ADDRESS_DENIED),
+        ("198.51.100.0/24", "198.51.100.0/24", None),
+    ],
+)
+def test_lists_of_addresses(
+    of_policy: str | None, of_route: str | None, refusal: Refusal | None
+) -> None:
+    """An address has to pass both lists, of the policy and of the route."""
+    first, second = (
+        None if text is None else AccessList(deny=AddressRanges((parse_network(text),)))
+        for text in (of_policy, of_route)
+    )
+    policy, route = replace(POLICY, access=first), replace(ROUTE, access=second)
+    assert address_refusal(policy, route, "192.0.2.7") is refusal

@@ -13,6 +13,7 @@ import pytest
 from gateway.domain.identity import Absent, Identity
 from gateway.domain.limits import Check, Decision
 from gateway.domain.networks import parse_network
+from gateway.domain.policy import Bounds
 from gateway.proxy.gate import MOST_LINE_BYTES
 from tests.kit.proxy import (
     NOW_US,
@@ -298,6 +299,54 @@ def test_a_policy_that_changes(bench: ProxyBench) -> None:
     assert asked_again(bench, client, bench.key) == 200
 
 
+def last_amount(bench: ProxyBench) -> int:
+    """The amount of the last check's limit."""
+    limiter = bench.context.gate.limiter
+    assert isinstance(limiter, PromptLimiter)
+    assert limiter.last is not None
+    return limiter.last.limits[0].amount
+
+
+@pytest.mark.parametrize(("path", "amounts"), [(b"/open", [5, 7]), (b"/nowhere", [6000, 6002])])
+def test_limits_without_a_key_that_change(
+    bench: ProxyBench, path: bytes, amounts: list[int]
+) -> None:
+    """On open routes and for failed authentications, the next request is counted by the new one."""
+    changed = policy_of(
+        routes=ROUTES.replace("5/minute", "7/minute"),
+        gateway="environment: production\nfailed_auth: {rate: 6002/minute}\n",
+    )
+    client, found = bench.client(), []
+    for policy in (bench.context.gate.policy, changed):
+        bench.use(policy)
+        client.send(NO_KEY % path)
+        bench.answer()
+        found.append(last_amount(bench))
+    assert found == amounts
+
+
+def test_a_policy_that_changes_while_a_body_arrives(bench: ProxyBench) -> None:
+    """That request keeps the limits that it began with, and the next one has the new ones."""
+    routes = ROUTES.replace("GET /open,", '"* /open",').replace(
+        "limits:", "cost: {json: ., max: 5}, limits:"
+    )
+    bench.use(policy_of(routes=routes))
+    sent = NO_KEY % b"/open"
+    head = sent.replace(b"GET", b"POST").replace(
+        b"\r\n\r\n", b"\r\nContent-Type: application/json\r\nContent-Length: 5\r\n\r\n"
+    )
+    client = bench.client()
+    client.send(head + b"[1,")
+    bench.use(policy_of(routes=routes.replace("5/minute", "7/minute")))
+    client.send(b"2]")
+    bench.loop.run_all()
+    assert last_amount(bench) == 5
+    bench.answer()
+    client.send(head + b"[1,2]")
+    bench.loop.run_all()
+    assert last_amount(bench) == 7
+
+
 def test_keys_on_one_connection_are_separate(bench: ProxyBench) -> None:
     """Several keys on a connection are counted separately, and a bad one is refused."""
     client = bench.client()
@@ -528,6 +577,25 @@ def test_the_host_of_an_absolute_target(
     assert client.statuses == [status]
 
 
+@pytest.mark.parametrize(
+    ("fields", "is_named"), [({"status": "revoked"}, True), ({"digest": bytes(32)}, False)]
+)
+def test_whose_a_failed_authentication_is(
+    bench: ProxyBench, fields: dict[str, Any], is_named: bool
+) -> None:
+    """Its own key's, which the access log names; nobody's, if only the id was right."""
+    limiter = SlowLimiter()
+    bench.use_limiter(limiter)
+    client = bench.client()
+    key = bench.add_key(**fields)
+    client.send(request(key, "/plain"))
+    exchange = client.connection.exchange
+    assert exchange is not None
+    assert exchange.identity is (bench.identities[key] if is_named else None)
+    limiter.answer(True)
+    assert client.statuses == [401]
+
+
 def test_cached_request_lines_are_bounded(
     bench: ProxyBench, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -593,3 +661,16 @@ async def test_maintenance_admits_some(start: Start) -> None:
         outside = [*bench.auth, ("X-Forwarded-For", "192.0.3.7")]
         assert (await wire.request("POST", "/api/x", outside, b"x")).status == 503
         assert (await wire.request("GET", "/api/x", [inside])).status == 401
+
+
+def test_maintenance_hides_no_other_fault(bench: ProxyBench) -> None:
+    """A body that is too large is refused for clients that are served as for others."""
+    peer = bench.client().connection.client.ip
+    routes = MAINTENANCE.replace("192.0.2.0/24", peer).replace("trusted_proxies: [127.0.0.1]", "")
+    bench.use(replace(policy_of(routes=routes), bounds=Bounds(body_bytes=10)))
+    client = bench.client()
+    client.send(request(bench.key, "/api/x", "POST", b"x" * 10))
+    bench.answer()
+    client.send(request(bench.key, "/api/x", "POST", b"x" * 11))
+    assert bench.asked() is None
+    assert client.statuses == [200, 413]
