@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from gateway_client.retries import (
     IDEMPOTENT,
@@ -18,6 +20,8 @@ from gateway_client.retries import (
 )
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.kit.reach import mostly, reached, reaches
 
 GET = Sent("GET")
 POST = Sent("POST")
@@ -175,47 +179,66 @@ def test_retry_after(headers: dict[str, str], expected: float | None) -> None:
     assert retry_after_s(headers) == expected
 
 
+dates = st.builds(
+    "Wed, 25 Nov 2026 10:{:02}:00 {}".format,
+    st.integers(0, 59),
+    st.sampled_from(["GMT", "-0000", "+0100"]),
+)
 headers = st.dictionaries(
     st.sampled_from(["retry-after", "x-ratelimit-reset-after", "date"]),
-    st.one_of(st.integers(0, 10_000).map(str), st.text(max_size=40)),
+    st.one_of(
+        *(st.integers(0, 300).map(str), st.integers(0, 10_000).map(str)),
+        *(dates, st.text(max_size=40)),
+    ),
 )
 rules = st.builds(
     Rules,
-    attempts=st.integers(0, 8),
-    delay_s=st.floats(0, 100),
-    max_delay_s=st.floats(0, 1000),
+    attempts=st.sampled_from([8, 8, 8, 3, 1, 0]),
+    delay_s=mostly(st.floats(0, 1), st.floats(0, 100)),
+    max_delay_s=mostly(st.floats(0, 60), st.floats(0, 1000)),
     patient=st.booleans(),
-    patience_s=st.floats(0.1, 1000),
+    patience_s=mostly(st.floats(60, 1000), st.floats(0.1, 60)),
 )
 requests = st.builds(
     Sent,
-    method=st.sampled_from([*sorted(IDEMPOTENT), "POST", "PATCH"]),
+    method=mostly(st.sampled_from(sorted(IDEMPOTENT)), st.sampled_from(["POST", "PATCH"])),
     has_idempotency_key=st.booleans(),
-    is_repeatable=st.booleans(),
+    is_repeatable=st.sampled_from([True] * 7 + [False]),
 )
-came = st.one_of(
-    st.builds(Answer, st.integers(100, 599), headers), st.builds(Lost, was_sent=st.booleans())
-)
+statuses = mostly(st.sampled_from([429, 429, 502, 503, 504]), st.integers(100, 599))
+came = st.one_of(st.builds(Answer, statuses, headers), st.builds(Lost, was_sent=st.booleans()))
+attempts = mostly(st.integers(0, 2), st.integers(0, 20))
 
 
-@given(requests, came, st.integers(0, 20), rules, st.floats(0, 1))
+@reaches(0.05)
+@given(requests, came, attempts, rules, st.floats(0, 1))
 def test_properties(
     sent: Sent, came: Answer | Lost, attempt: int, rules: Rules, random: float
 ) -> None:
-    """Never more than the attempts, a shorter wait than asked, or a body twice that may not be."""
+    """Never more than the attempts, a longer wait than may be, or a body twice that may not be."""
     found = decide(sent, came, attempt, rules, random=random)
     if isinstance(found, Done):
         return
+    reached()
     assert attempt < rules.attempts
     assert sent.is_repeatable
     was_executed = came.was_sent if isinstance(came, Lost) else came.status != 429
     assert sent.may_run_twice or not was_executed
     assert min(LEAST_S, rules.delay_s) <= found.seconds
     assert found.seconds <= max(LEAST_S, rules.patience_s) * (1 + JITTER)
-    if isinstance(came, Answer):
-        asked_s = retry_after_s(came.headers) or 0.0
-        if came.status != 429 or rules.patient:
-            assert found.seconds >= asked_s
+
+
+@reaches(0.4)
+@given(st.sampled_from([429, 502, 503, 504]), st.integers(0, 300), rules, attempts, st.floats(0, 1))
+def test_no_wait_is_shorter_than_asked(
+    status: int, asked_s: int, rules: Rules, attempt: int, random: float
+) -> None:
+    """Retry-After is waited for; after a 429 by a patient client only."""
+    rules = replace(rules, patient=status == 429 or rules.patient, patience_s=300)
+    found = decide(GET, busy(status, retry_after=str(asked_s)), attempt, rules, random=random)
+    if isinstance(found, Wait):
+        reached()
+        assert found.seconds >= asked_s
 
 
 @given(requests, st.lists(came, min_size=30, max_size=30), rules)

@@ -16,6 +16,7 @@ from gateway.errors import (
     Refusal,
 )
 from gateway.http1.redirect import Redirect, read_redirect
+from tests.kit.reach import mostly, reached, reaches
 
 
 def head(line: bytes = b"GET / HTTP/1.1", *lines: bytes) -> bytes:
@@ -82,9 +83,24 @@ def test_refusals(line: bytes, lines: list[bytes], refusal: Refusal) -> None:
     assert read_redirect(head(line, *lines), 443) is refusal
 
 
-@given(st.binary(max_size=64), st.binary(max_size=64))
-def test_no_line_can_be_added(target: bytes, host: bytes) -> None:
+TARGETS = st.lists(st.sampled_from([b"a", b"/", b"?", b"%0d%0a", b".."])).map(b"".join)
+HOSTS = st.sampled_from([b"a.test", b"a.test:80", b"[::1]:80", b" a\t"])
+ENDS = st.sampled_from([b"\r", b"\n", b"\r\nX: y", b"\0", b"\xff"])
+ANY = st.binary(max_size=64)
+
+
+@reaches(0.2)
+@given(
+    mostly(
+        st.tuples(TARGETS, HOSTS),
+        st.tuples(st.builds(bytes.__add__, TARGETS, ENDS), HOSTS),
+        st.tuples(TARGETS, st.builds(bytes.__add__, HOSTS, ENDS)),
+        st.tuples(ANY, ANY),
+    )
+)
+def test_no_line_can_be_added(sent: tuple[bytes, bytes]) -> None:
     """Whatever was sent, a location is one line of visible ASCII."""
-    found = read_redirect(b"GET /%b HTTP/1.1\r\nHost: %b\r\n\r\n" % (target, host), 443)
+    found = read_redirect(b"GET /%b HTTP/1.1\r\nHost: %b\r\n\r\n" % sent, 443)
     if isinstance(found, Redirect):
+        reached()
         assert all(0x20 < byte < 0x7F for byte in found.location)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
-from tests.kit.reach import reached, reaches
+from tests.kit.reach import mostly, reached, reaches
 from tests.kit.rows import each_row
 
 DIGITS = st.sampled_from(range(10))
@@ -112,3 +112,12 @@ class TestOfAClass:
         if digit >= 5:
             reached()
             assert isinstance(self, TestOfAClass)
+
+
+@reaches(0.3)
+@given(mostly(st.just("usual"), st.just("odd"), st.just("other")), st.integers())
+def test_most_are_usual(value: str, number: int) -> None:
+    """All are values of one of the strategies. number: makes more examples than three"""
+    assert value in {"usual", "odd", "other"}, number
+    if value == "usual":
+        reached()
