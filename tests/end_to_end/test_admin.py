@@ -15,6 +15,7 @@ import pytest_asyncio
 
 from tests.end_to_end.conftest import Serve, Site
 from tests.kit import proc
+from tests.kit.command import run_aside
 from tests.kit.eventually import eventually
 from tests.kit.gateway import Process, ServedGateway, run_command
 from tests.kit.policies import write_policies
@@ -211,7 +212,7 @@ async def test_a_change_of_policies_is_recorded_once(
     assert (change["previous"], change["cause"]) == (first, "file change")
     assert change["summary"].startswith("limit: plan, plan free: 60/minute, burst 100")
     words = ("policies", "rollback", first, str(gateway.policies), "--store", redis_server.url)
-    done = await asyncio.to_thread(run_command, *words)
+    done = await run_aside(*words)
     assert done.returncode == 0, done.stderr
     back, *_ = await entries(3)
     assert (back["hash"], back["cause"]) == (first, "rollback")

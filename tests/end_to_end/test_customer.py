@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
+import math
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime
@@ -17,8 +17,9 @@ from gateway.stores.names import reset_name
 from gateway.stores.redis.embedded import find_server_binary
 from tests.end_to_end.conftest import Serve, Site
 from tests.end_to_end.test_reload import rewrite
+from tests.kit.command import run_aside
 from tests.kit.eventually import eventually
-from tests.kit.gateway import ServedGateway, create_key, keys_command, run_command
+from tests.kit.gateway import ServedGateway, create_key, keys_command
 from tests.kit.needs import needs
 from tests.kit.redis_server import RedisServer
 from tests.kit.skewed import FAKETIME, MovedClock
@@ -102,7 +103,7 @@ class Story:
     async def account(self, *options: str) -> None:
         policies = str(self.gateways[0].policies)
         words = ("accounts", "set", "acme", "--store", self.store, "--policies", policies, *options)
-        done = await asyncio.to_thread(run_command, *words)
+        done = await run_aside(*words)
         assert done.returncode == 0, done.stderr
 
 
@@ -126,7 +127,7 @@ async def test_two_hours_of_a_customer(story: Story) -> None:
     # The clock stands at a quarter to midnight before the account's billing day.
     today = datetime.fromtimestamp(story.clock.now_s(), UTC)
     tomorrow_s = 86_400 - today.timestamp() % 86_400
-    story.clock.move(int(tomorrow_s) - 15 * 60 + (86_400 if tomorrow_s < 16 * 60 else 0))
+    story.clock.move(math.ceil(tomorrow_s) - 15 * 60 + (86_400 if tomorrow_s < 16 * 60 else 0))
     day = (datetime.fromtimestamp(story.clock.now_s() + 3_600, UTC)).day
     await story.account("--plan", "free", "--billing-day", str(day))
     key_id, story.key = await create_key(story.store, story.gateways[0].policies, account="acme")

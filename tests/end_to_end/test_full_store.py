@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 from collections.abc import AsyncIterator, Iterator
 from contextlib import suppress
@@ -13,8 +12,9 @@ import redis
 
 from tests.end_to_end.conftest import Serve, build_key
 from tests.end_to_end.test_admin import Admin, always
+from tests.kit.command import run_aside
 from tests.kit.eventually import eventually
-from tests.kit.gateway import ServedGateway, run_command
+from tests.kit.gateway import ServedGateway
 from tests.kit.redis_server import RedisServer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -70,7 +70,7 @@ async def test_permissions_are_withdrawn_in_a_full_store(
     assert (await admin("POST", f"/keys/{suspended['id']}/suspend")).status == 200
     assert (await admin("POST", f"/keys/{revoked['id']}/revoke")).status == 200
     words = ["keys", "revoke", by_command["id"], "--store", server.url]
-    done = await asyncio.to_thread(run_command, *words)
+    done = await run_aside(*words)
     assert done.returncode == 0, done.stderr
     answer = await admin("PUT", "/accounts/acme", {"services": []}, If_Match="*")
     assert answer.status == 200
@@ -94,6 +94,8 @@ LASTING = (
     *("key:", "account:", "index", "accounts", "used", "audit", "usage:plans"),
     *("warnings", "policies", "policy:"),
 )
+#: Of these, what requests write.
+BY_REQUESTS = ("usage:plans", "warnings", "used")
 
 
 async def test_data_of_requests_is_bounded(gateway: ServedGateway, server: RedisServer) -> None:
@@ -108,7 +110,7 @@ async def test_data_of_requests_is_bounded(gateway: ServedGateway, server: Redis
 
     def is_written() -> bool:
         with server.client() as client:
-            return client.exists("gw:{keys}:usage:plans", "gw:{keys}:warnings") == 2
+            return client.exists(*(f"gw:{{keys}}:{name}" for name in BY_REQUESTS)) == 3
 
     await eventually(is_written, "usage and warnings are in the store")
     with server.client() as client:

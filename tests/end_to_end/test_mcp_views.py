@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from contextlib import AsyncExitStack
 from typing import Any
@@ -11,8 +10,9 @@ import pytest
 
 from gateway.domain import key_format
 from tests.end_to_end.conftest import Serve, Site
+from tests.kit.command import run_aside
 from tests.kit.eventually import eventually
-from tests.kit.gateway import ServedGateway, run_command
+from tests.kit.gateway import ServedGateway
 from tests.kit.upstream import Exchange, ScriptedUpstream
 from tests.kit.wire import Wire, bearer, build_request, fetch
 
@@ -43,7 +43,7 @@ async def answer(exchange: Exchange) -> None:
 async def command(gateway: ServedGateway, store: str, *words: str) -> Any:
     """The JSON of `gateway mcp`."""
     shared = "--store", store, "--policies", str(gateway.policies)
-    done = await asyncio.to_thread(run_command, "mcp", *shared, *words)
+    done = await run_aside("mcp", *shared, *words)
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 

@@ -22,6 +22,7 @@ from tests.hostile.backend import Backend
 from tests.hostile.conftest import LONG, PAUSE_S, PLANS, Serve
 from tests.hostile.test_drain import Held, drains, stream
 from tests.hostile.test_workers import lives
+from tests.kit.command import run_aside
 from tests.kit.eventually import eventually
 from tests.kit.gateway import READY_S, Process, ServedGateway, run_command
 from tests.kit.policies import write_policies
@@ -422,12 +423,12 @@ async def test_a_private_store(tmp_path: Path, backend: Backend) -> None:
             await eventually(lambda: "listening on" in process.output(), "it serves", READY_S)  # noqa: B023
             if before is None:
                 made = ("keys", "create", "--name", "kept", "--plan", "any")
-                created = await asyncio.to_thread(run_command, *made, *words[1:], "--json")
+                created = await run_aside(*made, *words[1:], "--json")
                 assert created.returncode == 0, created.stderr
             else:
                 assert await before.ended() == 0
             before = process
-        listed = await asyncio.to_thread(run_command, "keys", "list", *words[3:], "--json")
+        listed = await run_aside("keys", "list", *words[3:], "--json")
         assert [key["name"] for key in json.loads(listed.stdout)] == ["kept"]
         assert await process.stop() == 0
     assert not EmbeddedRedis(data).is_running()
