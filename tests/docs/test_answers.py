@@ -11,6 +11,7 @@ import asyncio
 import json
 import os
 import re
+import shlex
 import sys
 import tempfile
 from collections.abc import AsyncIterator, Iterator
@@ -24,6 +25,7 @@ import pytest_asyncio
 from gateway.cli.demo_upstream import serve_demo_upstream
 from gateway.domain.access_log import FIELDS
 from tests.docs.pages import ROOT, Example, code_in, guides, page, rows
+from tests.kit.command import run_aside
 from tests.kit.eventually import eventually
 from tests.kit.gateway import Process
 from tests.kit.needs import needs
@@ -35,6 +37,8 @@ pytestmark = pytest.mark.asyncio(loop_scope="session")
 KEY_ID = "7h3k9m2p4q6r"
 START_S = 60.0
 EXAMPLES = [each for one in guides() for each in one.examples("console")]
+#: A command line that has one of them is for a shell.
+SHELL_SIGNS = set("|&;<>$*\n")
 FAULTY = "routes:\n  search: {match: GET /api/search/*, upstream: ap, rate: 30/minutes}\n"
 #: What differs from run to run, and its replacement.
 CHANGING = (
@@ -79,6 +83,9 @@ class Site:
         """Run a command line of the documents; return its exit status and its output."""
         command = command.replace("127.0.0.1:8080", f"127.0.0.1:{self.port}")
         command = command.replace("127.0.0.1:9901", f"127.0.0.1:{self.admin_port}")
+        if command.startswith("gateway ") and not set(command) & SHELL_SIGNS:
+            done = await run_aside(*shlex.split(command)[1:], folder=self.folder)
+            return done.returncode, done.output
         process = await asyncio.create_subprocess_exec(
             *("sh", "-c", command),
             cwd=self.folder,

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import os
+import re
+import shlex
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +13,7 @@ from gateway.cli.case_run import run_case
 from gateway.cli.cases import find_files, read_cases
 from gateway.policies.load import load
 from tests.docs.pages import ROOT, code_in, page
+from tests.kit.command import run
 from tests.kit.needs import needs
 from tests.kit.tidybill import copy_policies, make_certificates
 
@@ -53,19 +54,22 @@ def test_the_commands_of_the_page(tmp_path: Path) -> None:
     """They make certificates, with which the policies are valid and their tests pass."""
     (example,) = page("docs/example.md").examples("sh")
     (tmp_path / "docs").symlink_to(ROOT / "docs")
-    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
-    done = subprocess.run(
-        ["bash", "-e", "-c", example.text],
+    script, *commands = re.split(r"^gateway ", example.text, flags=re.MULTILINE)
+    made = subprocess.run(
+        ["bash", "-e", "-c", script],
         cwd=tmp_path,
-        env={**os.environ, "PATH": path},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    lines = done.stdout.splitlines()
+    assert made.returncode == 0, made.stderr
+    lines = []
+    for words in commands:
+        done = run(*shlex.split(words), folder=tmp_path)
+        assert done.returncode == 0, done.stderr
+        lines += done.stdout.splitlines()
     assert "policies: 4 plans, 29 routes, 4 upstreams ok" in lines
     assert any(line.endswith(" tests passed") for line in lines)
     assert "forwarded: /render/invoice/7" in lines
