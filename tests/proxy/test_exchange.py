@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,7 +15,10 @@ from gateway.domain.networks import parse_network
 from gateway.domain.policy import Timeouts
 from gateway.proxy.client_states import PauseReason
 from tests.kit.eventually import eventually
+from tests.kit.proxy import Client, ProxyBench, policy_of, proxy_bench, request
+from tests.kit.transport import MemoryTransport
 from tests.kit.upstream import Exchange, build_response, echo, reply
+from tests.kit.websocket import AGREED, HANDSHAKE
 from tests.kit.wire import Wire, WireError, bearer, build_request
 from tests.proxy.conftest import Bench, Start
 
@@ -838,3 +842,129 @@ async def test_open_routes_pass_the_upstreams_own_authorization(start: Start) ->
             await wire.request("GET", "/public/x", [("Authorization", value)])
     sent = [one.maybe("Authorization") for one in bench.upstream.requests]
     assert sent == ["Basic eDp5", "Bearer of-the-upstream", None]
+
+
+# -- in memory: what is sent again, and what the whole time bounds ---------------------------------
+@dataclass
+class Upstreams:
+    """The upstream's end of the first connection, and of those for requests that are sent again."""
+
+    first: MemoryTransport
+    again: list[MemoryTransport]
+
+
+def upstreams_of(parts: ProxyBench) -> Upstreams:
+    """Give a connection to each request that is sent again."""
+    (pool,) = parts.context.pools._by_server.values()
+    ends = Upstreams(parts.add_upstream(), [])
+
+    def connect_afresh(_upstream: str, exchange: Any, _failed: object) -> None:
+        ends.again.append(parts.add_upstream())
+        connection = pool.take()
+        assert connection is ends.again[-1].protocol
+        exchange.connected(connection)
+
+    parts.context.pools.connect_afresh = connect_afresh  # type: ignore[method-assign]
+    return ends
+
+
+@pytest.mark.parametrize(
+    ("method", "pieces", "is_used", "answer", "is_repeated"),
+    [
+        ("GET", [b""], True, b"", True),
+        ("GET", [b""], False, b"", False),  # a server that closes each new connection
+        ("GET", [b""], True, b"HTTP/1.1 200", False),
+        ("PUT", [b"body"], True, b"", True),
+        ("PUT", [b"", b"body"], True, b"", True),
+        ("PUT", [b"bo", b"dy"], True, b"", False),  # a part of it is gone
+        ("PUT", [b"bo"], True, b"", False),
+        ("POST", [b"body"], True, b"", False),
+        ("POST", [b""], True, b"", False),
+    ],
+)
+def test_what_is_sent_again(
+    method: str, pieces: list[bytes], is_used: bool, answer: bytes, is_repeated: bool
+) -> None:
+    """A request that may have no second effect, all of it, on a connection that served others."""
+    with proxy_bench() as parts:
+        ends = upstreams_of(parts)
+        client = Client(parts.context)
+        if is_used:
+            client.send(request(parts.key, "/api/first"))
+            parts.answer()
+        length = b"Content-Length: 4\r\n\r\n" if any(pieces) else b"\r\n"
+        client.send(request(parts.key, "/api/x", method)[:-2] + length)
+        for piece in pieces:
+            client.send(piece)
+        ends.first.push(answer)
+        ends.first.end()
+        parts.loop.run_all()
+        for end in ends.again:
+            assert end.written.startswith(f"{method} /api/x HTTP/1.1\r\n".encode())
+            assert end.written.endswith(b"".join(pieces) or b"\r\n\r\n")
+        parts.answer()
+        assert len(ends.again) == is_repeated
+        assert client.statuses[is_used:] == [200 if is_repeated else 502]
+
+
+def timed(parts: ProxyBench, settings: str, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Use routes with this setting; return what sets the time since the request began."""
+    parts.use(policy_of(routes=f'routes: {{api: {{match: "* /**", upstream: api, {settings}}}}}'))
+    now_s = 0.0
+    monkeypatch.setattr("gateway.proxy.exchange.perf_counter", lambda: now_s)
+
+    def set_time(seconds: float) -> None:
+        nonlocal now_s
+        now_s = seconds
+
+    return set_time
+
+
+@pytest.mark.parametrize(("after_s", "attempts"), [(0.9, 2), (1.1, 1)])
+def test_a_failure_after_the_whole_time(
+    monkeypatch: pytest.MonkeyPatch, after_s: float, attempts: int
+) -> None:
+    """It is not tried again, though the next check of deadlines is still to come."""
+    with proxy_bench() as parts:
+        set_time = timed(
+            parts, "timeouts: {total: 1s}, retries: {count: 3, causes: [reset]}", monkeypatch
+        )
+        ends = upstreams_of(parts)
+        client = Client(parts.context)
+        client.send(request(parts.key))
+        set_time(after_s)
+        ends.first.end()
+        parts.loop.run_all()
+        assert 1 + len(ends.again) == attempts
+        parts.answer()
+        assert client.statuses == [200 if attempts == 2 else 502]
+
+
+@pytest.mark.parametrize("switches", [True, False])
+def test_the_whole_time_is_not_for_a_websocket(
+    monkeypatch: pytest.MonkeyPatch, switches: bool
+) -> None:
+    """It stays open; what is still no WebSocket then is refused."""
+    with proxy_bench() as parts:
+        set_time = timed(parts, "timeouts: {total: 1s}", monkeypatch)
+        ends = upstreams_of(parts)
+        client = Client(parts.context)
+        fields = "".join(f"{name}: {value}\r\n" for name, value in HANDSHAKE)
+        client.send(request(parts.key)[:-2] + fields.encode() + b"\r\n")
+        if switches:
+            ends.first.push(AGREED)
+        set_time(1.1)
+        client.connection.check_deadline(parts.loop.now_s)
+        assert client.statuses == [101 if switches else 504]
+
+
+@pytest.mark.parametrize(("version", "is_open"), [(b"1.0", False), (b"1.1", True)])
+def test_a_body_without_a_length_for_each_version(version: bytes, is_open: bool) -> None:
+    """A connection of HTTP/1.0, which has no chunks, ends with the body, also if kept alive."""
+    with proxy_bench() as parts:
+        client = parts.client()
+        sent = request(parts.key).replace(b"HTTP/1.1", b"HTTP/" + version)
+        client.send(sent[:-2] + b"Connection: keep-alive\r\n\r\n")
+        parts.answer(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n")
+        assert client.is_closed is (not is_open)
+        assert client.written.endswith(b"\r\n\r\nok" if not is_open else b"0\r\n\r\n")
