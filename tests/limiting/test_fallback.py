@@ -24,6 +24,7 @@ from gateway.limiting.shares import RETRY_US, share
 from gateway.stores.limits.limiter import RedisLimiter
 from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer
+from tests.kit.tiers import examples
 from tests.stores.limits.test_limiter import DAILY, FIVE, FREE, check_of, decided, linked
 from tests.suites.limiter import START_US
 
@@ -664,7 +665,9 @@ EVENTS = st.lists(
     max_size=60,
 )
 many = settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(150),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
 

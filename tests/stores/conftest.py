@@ -6,7 +6,9 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 from redis.asyncio import Redis
+from redis.backoff import NoBackoff
 
+from gateway.stores.redis import clients
 from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clients import redis_client
 from tests.kit.redis_cluster import RedisCluster
@@ -21,6 +23,15 @@ collect_ignore = [] if other_binaries() else ["test_servers.py"]
 async def store_client(redis_server: RedisServer) -> AsyncIterator[Redis]:
     """The client that a gateway would have for this server."""
     client = redis_client(parse_url(redis_server.url))
+    yield client
+    await client.aclose()
+
+
+@pytest.fixture
+async def lost_client(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Redis]:
+    """A client of a server that is not there. It tries again without a pause."""
+    monkeypatch.setattr(clients, "ExponentialBackoff", lambda **_: NoBackoff())
+    client = redis_client(parse_url(RedisServer().url))
     yield client
     await client.aclose()
 

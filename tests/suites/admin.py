@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from gateway.domain.ports import AdminStore, TokenMark
-from tests.kit.eventually import eventually
+from gateway.domain.ports import TokenMark
 from tests.suites import every_rig
 
 ONE = TokenMark("0a" * 32, "host one", "/var/lib/gate way/ä/admin-token")
@@ -13,12 +12,8 @@ OTHER = TokenMark("1b" * 32, "host-two", "/data/admin-token")
 NAME, OTHER_NAME = "c" * 32, "d" * 32
 
 
-async def is_over(store: AdminStore) -> bool:
-    return not await store.has_ended(NAME)
-
-
 class AdminStoreSuite:
-    """Subclasses give a fixture `store`, empty at the start."""
+    """Subclasses give a fixture `store`, empty at the start, and `pass_time` for its seconds."""
 
     @every_rig
     async def test_a_session_that_ended_is_known(self, store):
@@ -29,11 +24,12 @@ class AdminStoreSuite:
         assert await store.has_ended(NAME) is True
         assert await store.has_ended(OTHER_NAME) is False
 
-    async def test_an_end_expires(self, store):
+    async def test_an_end_expires(self, store, pass_time):
         """An ended session expires when its cookie would have expired."""
-        await store.end_session(NAME, 1)
+        await store.end_session(NAME, 30)
         await store.end_session(OTHER_NAME, 60)
-        await eventually(lambda: is_over(store), "the end is forgotten")
+        pass_time(30)
+        assert await store.has_ended(NAME) is False
         assert await store.has_ended(OTHER_NAME) is True
 
     @every_rig
@@ -49,22 +45,19 @@ class AdminStoreSuite:
         adopted = TokenMark(ONE.digest, "host three", "/elsewhere/admin-token")
         assert await store.mark_token(adopted, 60) == ONE
 
-    async def test_a_mark_goes_with_its_gateways(self, store):
+    async def test_a_mark_goes_with_its_gateways(self, store, pass_time):
         """A mark expires unless its own token renews it."""
-        await store.mark_token(ONE, 1)
-
-        async def is_free() -> bool:
-            return await store.mark_token(OTHER, 60) == OTHER
-
-        await eventually(is_free, "the mark is gone")
+        await store.mark_token(ONE, 30)
+        assert await store.mark_token(OTHER, 60) == ONE
+        pass_time(30)
+        assert await store.mark_token(OTHER, 60) == OTHER
         assert await store.mark_token(ONE, 60) == OTHER
 
-    async def test_renewing_keeps_a_mark(self, store):
+    async def test_renewing_keeps_a_mark(self, store, pass_time):
         """A renewal extends the mark's expiry."""
-        await store.mark_token(ONE, 1)
+        await store.mark_token(ONE, 30)
         await store.mark_token(ONE, 60)
-        await store.end_session(NAME, 1)
-        await eventually(lambda: is_over(store), "the end is forgotten")
+        pass_time(30)
         assert await store.mark_token(OTHER, 60) == ONE
 
     @pytest.mark.parametrize("words", ["", " ", "a b\nc\x00", "%20", "ü𝒜"])

@@ -438,30 +438,26 @@ async def test_a_full_store_takes_changes(redis_store, redis_server):
     await takes_changes_when_full(redis_store, redis_server)
 
 
-async def test_an_unavailable_store_raises():
+async def test_an_unavailable_store_raises(lost_client):
     """A store that cannot be reached is StoreDown from every method, with the cause."""
-    client = redis_client(parse_url(RedisServer().url))
-    store = RedisKeyStore(client)
-    try:
-        answers = await asyncio.gather(
-            store.add(FULL),
-            store.get("a"),
-            store.replace(FULL, FULL),
-            store.records(),
-            store.put_account(Account("a")),
-            store.account("a"),
-            store.accounts(),
-            store.replace_account(None, Account("a")),
-            store.page(KeyFilter()),
-            store.touch(["a"], NOW),
-            store.last_used(["a"]),
-            return_exceptions=True,
-        )
-        for answer in answers:
-            assert isinstance(answer, StoreDown)
-            assert isinstance(answer.__cause__, redis.exceptions.RedisError)
-    finally:
-        await client.aclose()
+    store = RedisKeyStore(lost_client)
+    answers = await asyncio.gather(
+        store.add(FULL),
+        store.get("a"),
+        store.replace(FULL, FULL),
+        store.records(),
+        store.put_account(Account("a")),
+        store.account("a"),
+        store.accounts(),
+        store.replace_account(None, Account("a")),
+        store.page(KeyFilter()),
+        store.touch(["a"], NOW),
+        store.last_used(["a"]),
+        return_exceptions=True,
+    )
+    for answer in answers:
+        assert isinstance(answer, StoreDown)
+        assert isinstance(answer.__cause__, redis.exceptions.RedisError)
 
 
 async def test_a_value_of_another_type_is_a_corrupt_record(redis_store, redis_server):

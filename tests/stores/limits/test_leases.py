@@ -27,6 +27,7 @@ from gateway.stores.limits.limiter import RedisLimiter
 from gateway.stores.redis.connection import StoreConnection
 from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer
+from tests.kit.tiers import examples
 from tests.stores.limits.test_limiter import FIVE, check_of, decided, linked
 from tests.suites.limiter import START_US
 
@@ -270,7 +271,7 @@ MOVES = st.lists(
 
 
 @given(moves=MOVES)
-@settings(max_examples=150, deadline=None, database=None)
+@settings(max_examples=examples(150), deadline=None, database=None)
 def test_never_more_than_the_limit_live(moves: list[tuple[str, Any]]) -> None:
     """However gateways open, close and end: the leases never exceed the limit, and after the time
     of a lease those of ended gateways are free again.
@@ -446,7 +447,7 @@ class Pipeline:
 
 
 @given(moves=SESSIONS)
-@settings(max_examples=150, deadline=None, database=None)
+@settings(max_examples=examples(150), deadline=None, database=None)
 def test_connections_of_two_workers(moves: list[tuple[str, int, int]]) -> None:
     """However requests of connections begin, are decided late and end in two workers, the limit
     holds; and once all has arrived, the store counts exactly the connections that have a request.

@@ -8,9 +8,6 @@ from gateway.domain.ports import StoreDown
 from gateway.stores.mcp import store as module
 from gateway.stores.mcp.store import HOLDS_MS, RedisConnectionStore
 from gateway.stores.names import MCP_PREFIX, WORKERS
-from gateway.stores.redis.address import parse_url
-from gateway.stores.redis.clients import redis_client
-from tests.kit.redis_server import RedisServer
 from tests.suites.connections import ConnectionStoreSuite
 
 KEY = "7h3k9m2p4q6r"
@@ -76,11 +73,9 @@ async def test_many_workers_are_read_in_steps(redis_store, store_client, monkeyp
     assert await redis_store.connected() == {KEY: 10}
 
 
-async def test_an_outage():
+async def test_an_outage(lost_client):
     """It is StoreDown."""
-    client = redis_client(parse_url(RedisServer().url))
-    store = RedisConnectionStore(client.execute_command)
+    store = RedisConnectionStore(lost_client.execute_command)
     for asked in (store.connected(), store.report("a", {KEY: 1})):
         with pytest.raises(StoreDown):
             await asked
-    await client.aclose()

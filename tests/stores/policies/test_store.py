@@ -12,9 +12,7 @@ from gateway.stores.policies import store as module
 from gateway.stores.policies.memory import MemoryPolicyStore
 from gateway.stores.policies.records import MOST_ENTRY_BYTES, MOST_STORED_BYTES, write_texts
 from gateway.stores.policies.store import RedisPolicyStore
-from gateway.stores.redis.address import parse_url
-from gateway.stores.redis.clients import redis_client
-from tests.kit.redis_server import RedisServer, full
+from tests.kit.redis_server import full
 from tests.suites.policies import NOW_US, PolicyStoreSuite, add, load, texts
 
 
@@ -159,14 +157,13 @@ async def test_a_noted_rollback_of_others(redis_server, redis_store):
     assert await redis_store.loads() == [added]
 
 
-async def test_an_unavailable_or_full_store(redis_server, redis_store):
+async def test_an_unavailable_or_full_store(redis_server, redis_store, lost_client):
     """Nothing is stored partly, and each call raises."""
     with redis_server.client() as admin, full(admin), pytest.raises(StoreDown):
         await redis_store.add(load(), texts())
     assert await redis_store.loads() == []
     assert await redis_store.texts(load().hash) is None
-    client = redis_client(parse_url(RedisServer().url))
-    store = RedisPolicyStore(client)
+    store = RedisPolicyStore(lost_client)
     for asked in (
         store.add(load(), texts()),
         store.loads(),
@@ -175,4 +172,3 @@ async def test_an_unavailable_or_full_store(redis_server, redis_store):
     ):
         with pytest.raises(StoreDown):
             await asked
-    await client.aclose()

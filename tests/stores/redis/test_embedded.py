@@ -236,7 +236,7 @@ def test_a_server_that_does_not_end_is_killed(tmp_path, monkeypatch):
     """A server that hangs is not left behind."""
     user = EmbeddedRedis(tmp_path).start()
     pid = server_pid(user)
-    monkeypatch.setattr(embedded, "_END_S", 0.5)
+    monkeypatch.setattr(embedded, "_END_S", 0.1)
     os.kill(pid, signal.SIGSTOP)
     try:
         user.stop()

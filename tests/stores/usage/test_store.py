@@ -32,7 +32,6 @@ from gateway.stores.usage.memory import MemoryUsageStore
 from gateway.stores.usage.scripts import UsageScripts
 from gateway.stores.usage.store import RedisUsageStore
 from gateway.stores.usage.texts import PERIOD_S
-from tests.kit.redis_server import RedisServer
 from tests.suites.usage import LATER_S, NOW_S, UsageStoreSuite, Writer, of_key, read, total
 
 
@@ -188,21 +187,17 @@ async def test_scripts_may_be_flushed(redis_server, store):
     assert await total(store, "key:a") == 4
 
 
-async def test_an_unavailable_store_raises():
+async def test_an_unavailable_store_raises(lost_client):
     """Every method raises StoreDown."""
-    client = redis_client(parse_url(RedisServer().url))
-    try:
-        store = RedisUsageStore(client)
-        for asked in (
-            store.add(UsageBatch("w", 1, NOW_S, {of_key(): 1})),
-            store.read("key:a", "minute", NOW_S, NOW_S + 60),
-            store.plans(),
-            store.busiest("minute", NOW_S, NOW_S + 60, 5),
-        ):
-            with pytest.raises(StoreDown):
-                await asked
-    finally:
-        await client.aclose()
+    store = RedisUsageStore(lost_client)
+    for asked in (
+        store.add(UsageBatch("w", 1, NOW_S, {of_key(): 1})),
+        store.read("key:a", "minute", NOW_S, NOW_S + 60),
+        store.plans(),
+        store.busiest("minute", NOW_S, NOW_S + 60, 5),
+    ):
+        with pytest.raises(StoreDown):
+            await asked
 
 
 @pytest.mark.parametrize("seed", range(3))

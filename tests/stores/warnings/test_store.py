@@ -12,7 +12,6 @@ from gateway.stores.warnings import memory as memory_warnings
 from gateway.stores.warnings import store as module
 from gateway.stores.warnings.memory import MemoryWarningStore
 from gateway.stores.warnings.store import RedisWarningStore, WarningScript
-from tests.kit.redis_server import RedisServer
 from tests.suites.warnings import NOW_US, WarningStoreSuite, warning
 
 
@@ -111,7 +110,7 @@ async def test_unreadable_entries(redis_server, redis_store):
     ]
 
 
-async def test_an_unavailable_or_full_store(redis_server, redis_store):
+async def test_an_unavailable_or_full_store(redis_server, redis_store, lost_client):
     """Nothing is stored partly, and reading or writing raises."""
     with redis_server.client() as client:
         client.config_set("maxmemory", 1)
@@ -121,9 +120,7 @@ async def test_an_unavailable_or_full_store(redis_server, redis_store):
         finally:
             client.config_set("maxmemory", 0)
         assert client.keys() == []
-    client = redis_client(parse_url(RedisServer().url))
-    store = RedisWarningStore(client)
+    store = RedisWarningStore(lost_client)
     for asked in (store.warn(warning()), store.newest()):
         with pytest.raises(StoreDown):
             await asked
-    await client.aclose()

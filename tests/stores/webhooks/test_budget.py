@@ -10,6 +10,7 @@ import pytest
 
 from gateway import tasks
 from gateway.domain.ports import StoreDown
+from gateway.stores.webhooks import budget
 from gateway.stores.webhooks.budget import FULL, MOST_SHARE, Budget
 from gateway.stores.webhooks.link import executing
 from gateway.stores.webhooks.queue import SHARDS, BudgetSpent, DeliveryQueue, shard_of, tag_of
@@ -141,7 +142,10 @@ async def test_expired_events_go_everywhere(store_client: Any) -> None:
     assert courier.budget.stats.bytes == 0
 
 
-async def test_it_runs_on_after_an_outage(store_client: Any) -> None:
+async def test_it_runs_on_after_an_outage(
+    store_client: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(budget, "LOOK_S", 0.01)
     courier = Courier(store_client, 1_000_000)
     failed: list[bool] = []
 
@@ -169,8 +173,12 @@ async def test_infinite_bytes_of_another_program(store_client: Any, score: str) 
     assert courier.budget.share_of(1, "x") == int(MOST_SHARE * 1_000_000)
 
 
-async def test_a_look_that_fails(store_client: Any, caplog: pytest.LogCaptureFixture) -> None:
+async def test_a_look_that_fails(
+    store_client: Any, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Whatever fails: it is told, nothing old is shown, and the next look is made."""
+    # Long enough to be seen between two looks.
+    monkeypatch.setattr(budget, "LOOK_S", 0.2)
     courier = Courier(store_client, 1_000_000)
     looks: list[int] = []
 
