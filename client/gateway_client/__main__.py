@@ -20,6 +20,7 @@ import httpx
 from gateway_client.client import Client
 from gateway_client.errors import ApiError, GatewayError, SettingsInvalid
 from gateway_client.limits import Limits
+from gateway_client.webhooks.json_text import read_json
 
 _EPILOG: Final = """\
 SERVICE_API_KEY and SERVICE_BASE_URL say which key is used, and where.
@@ -136,8 +137,8 @@ def _say(status: str, limits: Limits | None, request_id: str) -> None:
 def _text_of(answer: httpx.Response) -> str | None:
     """The body as text; None: it is not JSON, and nobody reads it at a terminal."""
     try:
-        return json.dumps(json.loads(answer.content), indent=2)
-    except (ValueError, RecursionError):
+        return json.dumps(read_json(answer.content), indent=2)
+    except ValueError:
         if not sys.stdout.isatty():
             return None
         text = _printable(answer.text)

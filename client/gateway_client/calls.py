@@ -5,7 +5,6 @@ Paths are joined with the base URL. A whole URL is refused: the key would go to 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Mapping, Sequence
 from http.cookiejar import CookieJar, DefaultCookiePolicy
@@ -24,6 +23,7 @@ from gateway_client.errors import (
 from gateway_client.limits import read_limits
 from gateway_client.retries import Done, Lost, Sent, retry_after_s
 from gateway_client.settings import Settings
+from gateway_client.webhooks.json_text import TooDeep, read_json
 
 USER_AGENT: Final = "rate-limiting-gateway-client/0.1.0"
 #: The most ids of one request of `batch`, unless told otherwise.
@@ -204,8 +204,8 @@ def error_of(response: httpx.Response, why: str = "") -> ApiError:
 def _members(response: httpx.Response) -> Mapping[str, Any]:
     """The members of an error's body: the outer ones, of `error`, and of its `data` in JSON-RPC."""
     try:
-        found = json.loads(response.content)
-    except (ValueError, RecursionError):
+        found = read_json(response.content)
+    except ValueError:
         return {}
     members: dict[str, Any] = {}
     while isinstance(found, dict) and len(members) < 64:
@@ -236,8 +236,10 @@ def json_of(response: httpx.Response) -> Any:
         status = response.status_code
         raise _unexpected(response, f"found {status}, expected 2xx; redirects are not followed")
     try:
-        return json.loads(response.content)
-    except (ValueError, RecursionError):
+        return read_json(response.content)
+    except TooDeep as error:
+        raise _unexpected(response, str(error)) from None
+    except ValueError:
         raise _unexpected(response, "found a body that is not JSON") from None
 
 

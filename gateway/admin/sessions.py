@@ -28,6 +28,7 @@ from functools import lru_cache
 from hashlib import scrypt
 from typing import Final
 
+from gateway.domain.json_text import read_json
 from gateway.domain.ports import AdminStore, StoreDown
 
 #: The maximum time without use, and in total.
@@ -113,7 +114,7 @@ class Sessions:
         if not (body.startswith(_FORM) and hmac.compare_digest(mac, self._mac(body))):
             return None
         # The seal shows that a gateway wrote it, so the content needs no validation.
-        session_id, name, opened_s, used_s, bond = json.loads(body[len(_FORM) :])
+        session_id, name, opened_s, used_s, bond = read_json(body[len(_FORM) :])
         if not hmac.compare_digest(bond, self._bond(client)):
             return None
         session = self._session(session_id, name, opened_s, used_s)

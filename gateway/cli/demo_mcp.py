@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from aiohttp import web
 
+from gateway.domain.json_text import read_json
+
 #: A tool's result for its arguments. Raises ValueError if they are invalid.
 Tool = Callable[[Mapping[str, Any]], dict[str, object]]
 
@@ -59,8 +61,8 @@ class _McpServer:
     async def post(self, request: web.Request) -> web.Response:
         """Answer a message, or an array of them."""
         try:
-            found = json.loads(await request.read())
-        except (ValueError, RecursionError):
+            found = read_json(await request.read())
+        except ValueError:
             return _response(400, _error(None, _Failed(-32700, "the body is not JSON")))
         if not self._knows(request):
             return _response(404, _error(None, _Failed(-32001, "Session not found")))

@@ -7,7 +7,6 @@ to the gateway. Its `Server` header shows users which answers are from the upstr
 from __future__ import annotations
 
 import asyncio
-import json
 import uuid
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
@@ -17,6 +16,7 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from gateway.cli.demo_mcp import add_mcp_server
+from gateway.domain.json_text import read_json
 
 _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -140,8 +140,8 @@ async def _whoami(request: web.Request) -> web.Response:
 
 async def _object(request: web.Request) -> dict[str, object]:
     try:
-        body = json.loads(await request.read())
-    except (ValueError, RecursionError):
+        body = read_json(await request.read())
+    except ValueError:
         raise _Fault("the body is not JSON") from None
     if not isinstance(body, dict):
         raise _Fault("the body is not a JSON object")

@@ -28,6 +28,7 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
 
 from gateway.courier import CourierProcess
+from gateway.domain.json_text import read_json
 from gateway.domain.policy import Policy
 from gateway.domain.upstreams import Server
 from gateway.domain.webhooks.destinations import Destinations
@@ -159,7 +160,7 @@ async def _receiver(pair: Path, resources: Resources, master: Master) -> AsyncIt
             signature = "verified"
         except Unverified as error:
             signature = f"not verified: {error}"
-        received.append({"signature": signature, "event": json.loads(body)})
+        received.append({"signature": signature, "event": read_json(body)})
         arrived.set()
         return web.Response(status=204)
 

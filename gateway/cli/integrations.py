@@ -19,6 +19,7 @@ from gateway.cli.webhooks import (
     secret_options,
     with_webhooks,
 )
+from gateway.domain.json_text import TooDeep, read_json
 from gateway.domain.webhooks.events import MOST_EVENT, Integration
 from gateway.domain.webhooks.kinds.table import KINDS
 from gateway.manage.deliveries import queued_words
@@ -262,8 +263,10 @@ def publish(
 
 def _read_json(content: Any) -> object:
     try:
-        return json.loads(content.read(MOST_EVENT + 1))
-    except (ValueError, RecursionError) as error:
+        return read_json(content.read(MOST_EVENT + 1))
+    except TooDeep as error:
+        raise click.UsageError(f"--content: {error}") from error
+    except ValueError as error:
         raise click.UsageError(
             f"--content: expected a JSON object of at most {MOST_EVENT} bytes"
         ) from error

@@ -15,6 +15,8 @@ from decimal import Decimal
 from ipaddress import ip_address
 from typing import Any, Final, Literal, get_args
 
+from gateway.domain.json_text import TooDeep, read_json
+
 EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MICROSECOND: Final = timedelta(microseconds=1)
 #: Later times cannot be divided exactly as Lua numbers: the year 2112.
@@ -237,8 +239,10 @@ def split_request(request: str) -> tuple[str, str]:
 def as_object(raw: bytes) -> dict[str, Any]:
     """The object of a JSON line; its fractions are Decimals. Raises ValueError."""
     try:
-        fields = json.loads(raw, parse_float=Decimal)
-    except (ValueError, RecursionError):
+        fields = read_json(raw, parse_float=Decimal)
+    except TooDeep:
+        raise
+    except ValueError:
         raise ValueError("found invalid JSON, expected one JSON object per line") from None
     if not isinstance(fields, dict):
         raise ValueError("found another JSON value, expected an object")

@@ -16,6 +16,8 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn
 
+from gateway.domain.json_text import TooDeep, check_levels
+
 #: A JSON object as it is parsed: its pairs, none of whose keys is equal to another one.
 _Object = tuple[tuple[str, Any], ...]
 
@@ -43,12 +45,15 @@ def count_elements(body: bytes, path: Sequence[str]) -> int | str:
     if body.startswith(b"\xef\xbb\xbf"):
         return "a byte order mark"
     try:
+        check_levels(body)
         value = _parse(body.decode("utf-8"), len(path))
     except UnicodeDecodeError:
         return "a body that is not UTF-8"
     except _Repeated:
         return "an object with the same key twice"
-    except (ValueError, RecursionError):  # too deep for the parser: a thousand levels or so
+    except TooDeep as error:
+        return error.found
+    except ValueError:
         return "invalid JSON" if body.strip(b" \t\r\n") else "an empty body"
     for at, name in enumerate(path):
         where = f"at {'.'.join(path[:at])}" if at else "as the body"
@@ -67,7 +72,7 @@ def _parse(text: str, depth: int) -> Any:
     """A JSON text. depth: how many objects, one in another, are looked into
 
     With one, only the outermost is kept, whose end comes last: keeping thousands takes as long as
-    parsing them. The others are `_UNREAD`. Raises ValueError, RecursionError.
+    parsing them. The others are `_UNREAD`. Raises ValueError.
     """
     if depth > 1:
         return _decoder(_pairs).decode(text)

@@ -6,7 +6,6 @@ of them: their account is None.
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -15,6 +14,7 @@ from functools import partial
 from typing import Any, Final, Protocol
 
 from gateway.domain.audit import Event
+from gateway.domain.json_text import read_json
 from gateway.domain.ports import (
     AuditWriter,
     BudgetSpent,
@@ -336,10 +336,10 @@ def _page(most: int) -> int:
 
 
 def body_as_json(body: bytes) -> object:
-    """The body of an event; null where it is too long, or no JSON."""
+    """The body of an event; null where it is too long or too deep, or no JSON."""
     try:
-        return json.loads(body)
-    except (ValueError, RecursionError):
+        return read_json(body)
+    except ValueError:
         return None
 
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
 from gateway.domain.audit import Event
+from gateway.domain.json_text import MOST_LEVELS, TooDeep
 from gateway.domain.ports import AuditStore, BudgetSpent
 from gateway.domain.webhooks.events import MOST_EVENT, Integration, TooLarge, published
 from gateway.domain.webhooks.kinds.own import GATEWAY
@@ -254,8 +255,11 @@ class Integrations:
         except TooLarge as error:
             what = f"an event of {error.size} bytes"
             raise Invalid(Fault("data", what, f"{error.most} at most")) from error
-        except (ValueError, RecursionError) as error:
-            what = "a value that JSON does not have, or too many levels"
+        except TooDeep as error:
+            what = f"an event with {error.found}"
+            raise Invalid(Fault("data", what, f"{MOST_LEVELS} at most")) from error
+        except ValueError as error:
+            what = "a value that JSON does not have"
             raise Invalid(Fault("data", what, "an object of JSON")) from error
         queue = self._queue_of(integration)
         try:

@@ -5,16 +5,19 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 
+from gateway.domain.json_text import TooDeep, read_json
 from gateway.manage.refusals import BODY_NOT_JSON, Refused
 
 
 def read_object(content: bytes) -> Mapping[str, object]:
     """A JSON object, strictly: UTF-8, no name twice, no NaN. Raises Refused."""
     try:
-        found = json.loads(content.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
+        found = read_json(content.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
         # An escaped lone surrogate is not valid text, and later steps could not encode it.
         json.dumps(found, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:
+    except TooDeep as error:
+        raise Refused(BODY_NOT_JSON, str(error)) from error
+    except ValueError as error:
         raise Refused(BODY_NOT_JSON) from error
     if not isinstance(found, dict):
         raise Refused(BODY_NOT_JSON)

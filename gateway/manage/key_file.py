@@ -20,6 +20,7 @@ from functools import partial
 from types import MappingProxyType
 from typing import Any, Final
 
+from gateway.domain.json_text import MOST_LEVELS, TooDeep, read_json
 from gateway.domain.key_format import is_key_id
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import KINDS, MAX_AMOUNT, Limit, build_rate, values_of
@@ -168,9 +169,11 @@ def _line(value: Mapping[str, object]) -> str:
 def _load(content: bytes) -> Mapping[str, Any]:
     """An object, strictly: UTF-8, no name twice, no NaN, no lone surrogate. Raises Invalid."""
     try:
-        value = json.loads(content.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
+        value = read_json(content.decode(), object_pairs_hook=_once, parse_constant=_no_constant)
         json.dumps(value, ensure_ascii=False).encode()
-    except (ValueError, RecursionError) as error:
+    except TooDeep as error:
+        raise Invalid(Fault("line", error.found, f"at most {MOST_LEVELS}")) from error
+    except ValueError as error:
         expected = "a JSON object in UTF-8, with each name once"
         raise Invalid(Fault("line", "another text", expected)) from error
     if not isinstance(value, Mapping):

@@ -36,6 +36,7 @@ BODY_NOT_JSON: Final = Refusal(
     "bad_request",
     "BODY_NOT_JSON",
     "The body is not a JSON object in UTF-8. Send one, with each name once.",
+    names="Reason: {}.",
 )
 MEDIA_TYPE: Final = Refusal(
     "media_type",

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from typing import Final
 
 from gateway.domain.error_pages import VARIABLES, ErrorPages, Kind, pieces, unknown_variable
+from gateway.domain.json_text import read_json
 from gateway.policies.faults import quoted, suggestion
 from gateway.policies.pages import read_page
 from gateway.policies.values import Value
@@ -51,7 +51,7 @@ def _json_fault(page: bytes) -> str | None:
     """Why the page is not JSON, with and without Retry-After; None: it is."""
     for retry_s in (None, 1):
         try:
-            json.loads(b"x".join(pieces("json", page, 404, "NOT_FOUND", 'a "b"', retry_s)))
-        except (ValueError, RecursionError) as exc:
+            read_json(b"x".join(pieces("json", page, 404, "NOT_FOUND", 'a "b"', retry_s)))
+        except ValueError as exc:
             return str(exc)
     return None

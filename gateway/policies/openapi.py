@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 import yaml
 
+from gateway.domain.json_text import MOST_LEVELS, TooDeep, read_json
 from gateway.files import read_regular
 from gateway.policies.documents import LOADER
 
@@ -24,8 +25,6 @@ from gateway.policies.documents import LOADER
 MOST_BYTES: Final = 32 * 1024 * 1024
 #: The most values of a YAML document; each takes up to 0.2 KB.
 _MOST_VALUES: Final = 2_000_000
-#: The most levels of a YAML document: the parser takes a minute for 100,000.
-_MOST_LEVELS: Final = 1_000
 #: The most operations: routes beyond that are not written by hand.
 MOST_OPERATIONS: Final = 10_000
 #: The most references of a path item to another.
@@ -196,11 +195,11 @@ def _brief(value: object) -> str:
 def _parse(content: bytes) -> object:
     if content.lstrip()[:1] == b"{":
         try:
-            return cast(object, json.loads(content))
+            return cast(object, read_json(content))
+        except TooDeep as error:
+            raise Unusable(str(error)) from error
         except ValueError as error:
             raise Unusable(f"found invalid JSON ({error}), expected an OpenAPI document") from error
-        except RecursionError as error:
-            raise Unusable("found JSON with too many levels, expected fewer") from error
     try:
         text = content.decode("utf-8-sig")
         return _Builder().build(text)
@@ -252,9 +251,10 @@ class _Builder:
         self._add(value)
         if not isinstance(value, str):
             self._open.append((value, []))
-            if len(self._open) > _MOST_LEVELS:
+            # The parser would take a minute for 100,000.
+            if len(self._open) > MOST_LEVELS:
                 place = f"line {event.start_mark.line + 1}: " if event.start_mark else ""
-                raise Unusable(f"{place}found more than {_MOST_LEVELS:,} levels, expected fewer")
+                raise Unusable(f"{place}found more than {MOST_LEVELS} levels, expected fewer")
 
     def _add(self, value: Any) -> None:
         if not self._open:

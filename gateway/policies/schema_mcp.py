@@ -30,7 +30,7 @@ def mcp_of_a_route() -> Schema:
         {
             "max_body": size(
                 f"The largest message, up to {mcp.MOST_BODY_BYTES // 1024**2}MiB. Messages are "
-                "read whole, in two steps, in each of which a worker does nothing else for up to "
+                "read whole, in three steps, in each of which a worker does nothing else for up to "
                 "10 ms a MiB.",
                 default.body_bytes,
                 "4MiB",

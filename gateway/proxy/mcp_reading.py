@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from gateway.domain.identity import Grant
@@ -9,15 +10,14 @@ from gateway.domain.limits import Check, Limit
 from gateway.domain.mcp.agreement import disagreement
 from gateway.domain.mcp.checks import check_of
 from gateway.domain.mcp.demands import ENDING, LISTENING, Demand, demand_of
-from gateway.domain.mcp.members import Pairs
 from gateway.domain.mcp.messages import (
     LAST_STATEFUL,
     ONE_STEP_BYTES,
     Body,
     Fault,
     Message,
-    begin_body,
     read_body,
+    read_in_steps,
 )
 from gateway.domain.mcp.sessions import Seals, Session
 from gateway.domain.mcp.settings import CALL, LIST, Mcp
@@ -44,7 +44,7 @@ MOST_NAME: Final = 128
 class Reading:
     """What was read of one request.
 
-    begun:   the first half of a long body, until the other is read; None: it is not in between
+    steps:   those in which a long body is read; None: it is not being read
     body:    its messages; None: it has none, or they were not read
     fault:   why they cannot be read
     refused: the call that is refused whatever the limits are
@@ -53,10 +53,10 @@ class Reading:
     gets_tools: the answer may have lists of tools
     """
 
-    __slots__ = ("begun", "body", "demand", "fault", "gets_tools", "refused", "session")
+    __slots__ = ("body", "demand", "fault", "gets_tools", "refused", "session", "steps")
 
     def __init__(self) -> None:
-        self.begun: Pairs | None = None
+        self.steps: Iterator[Body | Fault | None] | None = None
         self.body: Body | None = None
         self.fault: Fault | None = None
         self.refused: Message | None = None
@@ -118,15 +118,12 @@ class Reading:
         if isinstance(data, Refusal):
             request.refusal = data
             return True
-        begun = None
         if len(data) > ONE_STEP_BYTES:
-            if self.begun is None:
-                self.begun = begin_body(data)
-                if request.puts_off():
-                    return False
-            # It refers to the body, which nothing needs while the answer is sent.
-            begun, self.begun = self.begun, None
-        read = read_body(data, head.headers.version, begun)
+            read = self._read_long(request, data, head.headers.version)
+            if read is None:
+                return False
+        else:
+            read = read_body(data, head.headers.version)
         fault = read if isinstance(read, Fault) else disagreement(read, head.headers)
         if isinstance(read, Body):
             self.body = read
@@ -141,6 +138,19 @@ class Reading:
                 elif message.method == CALL and request.refusal is None:
                     request.refusal = self._tool_refusal(request, message)
         return True
+
+    def _read_long(self, request: Request, data: bytes, version: str) -> Body | Fault | None:
+        """What a long body has. None: others are served before it is read on."""
+        if self.steps is None:
+            self.steps = read_in_steps(data, version)
+        for read in self.steps:
+            if read is not None:
+                break
+            if request.puts_off():
+                return None
+        # They refer to the body, which nothing needs while the answer is sent.
+        self.steps = None
+        return read
 
     def _tool_refusal(self, request: Request, message: Message) -> Refusal | None:
         """Why this call of a tool is refused whatever the limits are."""

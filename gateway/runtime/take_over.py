@@ -41,6 +41,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import quote
 
+from gateway.domain.json_text import read_json
 from gateway.runtime.settings import authority
 
 VERSION: Final = 1
@@ -108,7 +109,7 @@ def _parse(data: bytes) -> dict[str, Any]:
     if not data:
         raise EOFError("the other process has closed the connection")
     with suppress(ValueError):
-        if isinstance(message := json.loads(data), dict):
+        if isinstance(message := read_json(data), dict):
             return message
     raise ValueError("found a message that is not a JSON object")
 

@@ -155,7 +155,8 @@ class Capture:
             why = told(errors.SIGNATURE_INVALID, str(error))
             raise _NotCaptured("unverified", why) from error
         except NotJson as error:
-            why = Told(BODY_NOT_JSON, "The body is not JSON.")
+            reason = f" Reason: {error}." if str(error) else ""
+            why = Told(BODY_NOT_JSON, f"The body is not JSON.{reason}")
             raise _NotCaptured("not_json", why) from error
         except TooLarge as error:
             words = f"Its event would have {error.size} bytes. At most: {error.most} bytes."

@@ -15,6 +15,7 @@ from typing import Final
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
+from gateway.domain.json_text import read_json
 from gateway.domain.ports import CorruptRecord
 from gateway.domain.webhooks.watches import mark_of
 
@@ -44,6 +45,6 @@ class Sealer:
         try:
             content = b64decode(sealed, validate=True)
             nonce, rest = content[:_NONCE_BYTES], content[_NONCE_BYTES:]
-            return tuple(json.loads(self._cipher.decrypt(nonce, rest, integration.encode())))
+            return tuple(read_json(self._cipher.decrypt(nonce, rest, integration.encode())))
         except (InvalidTag, ValueError) as error:
             raise CorruptRecord("secrets of integration", integration) from error

@@ -22,6 +22,7 @@ from typing import BinaryIO, Final
 from zlib import crc32
 
 from gateway import tasks
+from gateway.domain.json_text import read_json
 from gateway.domain.ports import StoreDown
 from gateway.domain.webhooks.events import Event
 from gateway.files import open_private
@@ -298,7 +299,7 @@ def _read_line(line: bytes) -> tuple[str, Event] | None:
     if checksum != b"%08x" % crc32(content):
         return None
     try:
-        integration, event, kind, body = json.loads(content)
+        integration, event, kind, body = read_json(content)
         return integration, Event(event, kind, body.encode("latin-1"))
     except (ValueError, TypeError, AttributeError):
         return None

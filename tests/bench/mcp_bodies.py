@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
+from gateway.domain.json_text import MOST_LEVELS
 from gateway.domain.mcp.members import MOST_ELEMENTS, MOST_KEYS
 from gateway.domain.mcp.messages import MOST_ARRAY_BYTES, Body, read_body
 from gateway.domain.mcp.settings import Mcp
@@ -25,6 +26,8 @@ from tests.kit.proxy import policy_of
 ROUNDS: Final = 7
 #: What surrounds the arguments of a call.
 _MARGIN: Final = 512
+#: Below the message, its params and the array.
+_DEPTH: Final = MOST_LEVELS - 3
 #: Bodies of any size are read.
 _ROUTES: Final = ROUTES.replace("tools:", "max_body: 16MiB\n      tools:")
 
@@ -91,7 +94,7 @@ def kinds(size: int) -> Iterator[tuple[str, bytes]]:
         "empty arrays": lambda: repeated(b"[]", room),
         "arrays and objects": lambda: mixed((b"[]", b"{}"), room),
         "all kinds": lambda: mixed((b"[]", b"{}", b"1", b'""', b"[[]]", b"-1.0e1", b"null"), room),
-        "deep": lambda: repeated(b"[" * 900 + b"]" * 900, room),
+        "deep": lambda: repeated(b"[" * _DEPTH + b"]" * _DEPTH, room),
         "all depths": lambda: tree(room),
         "small keys": lambda: b"{%b}" % b",".join([b'"a":1'] * (room // 6)),
         "white space": lambda: b"[%b]" % (b" " * room),

@@ -201,7 +201,12 @@ def test_publishing(run: Run) -> None:
     again = run(*words, "--content", "-", input='{"number": 7}')
     assert again.stdout == f"Event {first['event']} is kept, and 0 deliveries are queued.\n"
     assert shown(run("watches", "describe", its["id"], watch["id"]))["waiting"] == 1
-    for content, error in (("{", "--content: expected a JSON"), ("[]", "--content: found a list")):
+    for content, error in (
+        ("{", "--content: expected a JSON"),
+        ("[]", "--content: found a list"),
+        ('{"a":' * 101, "--content: found 101 levels of arrays and objects at byte 501"),
+        ('{"a":' * 99 + "{}" + "}" * 99, "--content: found an event with 101 levels"),
+    ):
         result = run(*words, "--content", "-", input=content)
         assert result.exit_code == 2
         assert error in result.output

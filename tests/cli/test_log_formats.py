@@ -167,7 +167,8 @@ def test_the_gateways_own() -> None:
         ("\x00\x01\udcff", "found a line of no known format"),
         ('{"a": 1, "b": 2}', 'found a JSON object with "a", "b", expected the gateway'),
         ("{}", "found a JSON object with no field, expected"),
-        ("{" * 100_000, "found invalid JSON"),
+        ("{", "found invalid JSON"),
+        ("{" * 100_000, "found 101 levels of arrays and objects at byte 101"),
         (NGINX[:60], "found a line of no known format"),
     ],
 )

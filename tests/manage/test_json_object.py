@@ -32,10 +32,11 @@ from gateway.manage.refusals import Refused
     ],
 )
 def test_a_body_that_is_no_object_is_refused(content: bytes) -> None:
-    """So is an object that two programs would read differently."""
+    """So is an object that two programs would read differently; too many levels are told."""
     with pytest.raises(Refused) as refused:
         read_object(content)
     assert refused.value.refusal.code == "BODY_NOT_JSON"
+    assert ("levels" in refused.value.named) is (b"[[" in content)
 
 
 def test_an_object_is_read() -> None:

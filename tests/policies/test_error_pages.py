@@ -40,7 +40,7 @@ def test_both(tmp_path: Path) -> None:
         ),
         ("{json: page}", b"", ".json: found 'page' (Expecting value: line 1 column 1 (char 0)), e"),
         ("{json: page}", b'{"a": {message}}', ".json: found 'page' (Expecting value"),
-        ("{json: page}", b"[" * 60_000, ".json: found 'page' ("),
+        ("{json: page}", b"[" * 60_000, ".json: found 'page' (found 101 levels"),
     ],
 )
 def test_faults(tmp_path: Path, setting: str, content: bytes, fault: str) -> None:

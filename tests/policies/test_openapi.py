@@ -110,10 +110,13 @@ def test_references(tmp_path: Path) -> None:
         ({**PETS, "paths": {}}, "found no paths"),
         ({**PETS, "paths": {"/x": {}}}, "found no operation below paths"),
         ({**PETS, "servers": [{"url": "http://[x/"}]}, "found the server"),
-        (b'{"openapi": ' + b"[" * 100_000, "found JSON with too many levels"),
-        (b"openapi:\n  " + b"[" * 100_000, "line 2: found more than 1,000 levels"),
-        (b"[" * 100_000, "line 1: found more than 1,000 levels"),
-        (b"- " * 100_000, "line 1: found more than 1,000 levels"),
+        (
+            b'{"openapi": ' + b"[" * 100_000,
+            "found 101 levels of arrays and objects at byte 112",
+        ),
+        (b"openapi:\n  " + b"[" * 100_000, "line 2: found more than 100 levels"),
+        (b"[" * 100_000, "line 1: found more than 100 levels"),
+        (b"- " * 100_000, "line 1: found more than 100 levels"),
     ],
 )
 def test_unusable(tmp_path: Path, document: object, words: str) -> None:

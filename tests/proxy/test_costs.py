@@ -131,7 +131,10 @@ UNREADABLE: list[tuple[bytes, str]] = [
     (b'{"ids": 1}', "Found a number at ids"),
     (b'\xef\xbb\xbf{"ids": []}', "Found a byte order mark"),
     ('{"ids": []}'.encode("utf-16"), "Found a body that is not UTF-8"),
-    (b"[" * 50_000, "Found invalid JSON"),
+    (
+        b"[" * 50_000,
+        "Found 101 levels of arrays and objects at byte 101, expected a JSON array as ids in the",
+    ),
 ]
 
 

@@ -215,6 +215,7 @@ async def test_bodies(
 ) -> None:
     answer = await scene.send("POST", WATCHES, body, **headers)
     assert error_of(answer)[:2] == (status, code)
+    assert ("found 101 levels" in answer.json()["message"]) is (b'{"a":{' in body)
     assert (await scene.send("GET", WATCHES)).json()["items"] == []
 
 

@@ -190,6 +190,12 @@ async def test_the_words_of_a_refusal(bench: Bench) -> None:
     assert told["message"].endswith("At most: 10 bytes.")
     bench.most_bytes = 11
     assert (await bench.send(b"x" * 11))[1]["code"] == "BODY_NOT_JSON"
+    bench.most_bytes = 101
+    _, told = await bench.send(b"[" * 101)
+    assert told["message"] == (
+        "The body is not JSON. Reason: found 101 levels of arrays and objects at byte 101, "
+        "expected at most 100."
+    )
 
 
 async def test_an_event_that_is_too_large(bench: Bench) -> None:

@@ -15,6 +15,7 @@ from datetime import datetime, timedelta, timezone
 from typing import Any, Final, NoReturn, TypeVar, cast
 
 from gateway_client.webhooks.data import Incident, Package, PullRequest, Ticket
+from gateway_client.webhooks.json_text import MOST_LEVELS, TooDeep, read_json
 
 #: The most characters of an event's id, and of its type.
 MOST_NAME: Final = 256
@@ -153,15 +154,15 @@ def _data_as(event: Event, shape: type[_Data], resource: str) -> _Data:
 
 def _parsed(body: bytes) -> object:
     try:
-        return json.loads(
+        return read_json(
             body.decode("utf-8"),
             object_pairs_hook=_unique,
             parse_constant=_no_number,
             parse_float=_float,
             parse_int=_int,
         )
-    except RecursionError:
-        raise EventInvalid("the body has too many levels of lists and objects") from None
+    except TooDeep as error:
+        raise EventInvalid(f"the body has {error.found}, expected at most {MOST_LEVELS}") from None
     except json.JSONDecodeError as error:
         raise EventInvalid(f"the body is not JSON, at character {error.pos + 1}") from None
     except UnicodeDecodeError as error:

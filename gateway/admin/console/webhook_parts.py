@@ -12,6 +12,7 @@ from aiohttp import web
 from gateway.admin.console import forms
 from gateway.admin.console.gate import management_of
 from gateway.admin.refusals import NO_WEBHOOKS
+from gateway.domain.json_text import read_json
 from gateway.domain.webhooks.deliveries import ALL, Filter
 from gateway.domain.webhooks.events import Integration
 from gateway.manage.deliveries import FILTER_FIELDS, read_filter
@@ -105,10 +106,10 @@ def json_text(content: bytes) -> tuple[str, bool]:
     What is not printable is escaped as in JSON; what is not JSON is shown as it is.
     """
     try:
-        value = json.loads(content)
+        value = read_json(content)
         # In parts: deep structures become much longer by indentation.
         text, is_cut = _cut(_ENCODER.iterencode(value))
-    except (ValueError, RecursionError):
+    except ValueError:
         text, is_cut = _cut([content[: 4 * MOST_SHOWN + 4].decode("utf-8", "replace")])
     return "".join(char if char == "\n" else _visible(char) for char in text), is_cut
 

@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from gateway.domain.json_text import TooDeep, check_levels
 from gateway.domain.mcp.members import SPACES, Invalid, Members, read_elements, read_object
 from gateway.domain.mcp.messages import LAST_STATEFUL
 
@@ -74,11 +75,12 @@ def filtered(answer: bytes, admits: Callable[[str], bool], version: str) -> byte
     version: of the protocol; "": the message names none
     """
     try:
+        check_levels(answer)
         if answer.lstrip(SPACES)[:1] == b"[":
             parts = [_one(part, admits, version) for part in read_elements(answer)]
             return b"[%b]" % b",".join(parts)
         return _one(answer, admits, version)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, Invalid) as error:
+    except (msgspec.DecodeError, UnicodeDecodeError, TooDeep, Invalid) as error:
         raise Unreadable from error
 
 

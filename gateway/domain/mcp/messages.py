@@ -4,8 +4,8 @@ An upstream that found another method or tool in a body than the gateway did wou
 was asked for. So a body that has more than one reading is refused (`members`).
 
 msgspec goes over a body twice, once for the message and once for its params: whatever else is
-looked into is short. A long body can be read in two steps (`begin_body`). How long the worst ones
-take is measured by `tests/bench/mcp_bodies.py`.
+looked into is short. Before that the levels of a body are counted. A long body can be read in three
+steps (`read_in_steps`). How long the worst ones take is measured by `tests/bench/mcp_bodies.py`.
 
 https://modelcontextprotocol.io/specification: 2025-03-26 to 2026-07-28.
 """
@@ -13,6 +13,7 @@ https://modelcontextprotocol.io/specification: 2025-03-26 to 2026-07-28.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -20,6 +21,7 @@ import msgspec
 from msgspec import UNSET
 
 from gateway.domain.json_array import ODD, fold_case
+from gateway.domain.json_text import TooDeep, check_levels
 from gateway.domain.mcp.members import (
     MOST_ELEMENTS,
     SPACES,
@@ -45,7 +47,7 @@ HEADER_MISMATCH: Final = -32020
 LAST_WITH_ARRAYS: Final = "2025-03-26"
 #: The longest array: hardly any client sends one, and its messages take long, each with its keys.
 MOST_ARRAY_BYTES: Final = 256 * 1024
-#: A longer body is read in two steps, between which others are served.
+#: A longer body is read in steps, between which others are served.
 ONE_STEP_BYTES: Final = 64 * 1024
 #: The last version with sessions.
 LAST_STATEFUL: Final = "2025-11-25"
@@ -136,20 +138,29 @@ _meta: Final = Members(_META_NAMES, "progressToken", *_CLIENT)
 _text: Final = msgspec.json.Decoder(str).decode
 
 
-def begin_body(body: bytes) -> Pairs:
-    """The first half of `read_body`. []: that has to do all, as the body is an array or faulty."""
+def read_in_steps(body: bytes, version: str) -> Iterator[Body | Fault | None]:
+    """Reads as `read_body`, in three steps: yields None after the first two."""
+    begun = None
     try:
         body.decode("utf-8")
-        return read_object(body)
-    except (UnicodeDecodeError, RecursionError, msgspec.DecodeError, Invalid):
-        return []
+        check_levels(body)
+        yield None
+        begun = read_object(body)
+        yield None
+    except TooDeep as error:
+        # To find the place takes twice as long as to count, and is not repeated.
+        yield _too_deep(error)
+        return
+    except (UnicodeDecodeError, msgspec.DecodeError, Invalid):
+        pass  # It is an array, or faulty: the last step reads it from the start.
+    yield read_body(body, version, begun)
 
 
 def read_body(body: bytes, version: str, begun: Pairs | None = None) -> Body | Fault:
     """The messages of a POST's body.
 
     version: the value of MCP-Protocol-Version; "": it has none
-    begun:   by `begin_body`
+    begun:   the pairs of the body, if its object was read before
     """
     try:
         if begun:
@@ -157,6 +168,7 @@ def read_body(body: bytes, version: str, begun: Pairs | None = None) -> Body | F
         else:
             # msgspec does not validate the texts that it skips.
             body.decode("utf-8")
+            check_levels(body)
             if body.lstrip(SPACES)[:1] == b"[":
                 return _read_array(body, version)
             message = _read_one(_message.read(body))
@@ -165,13 +177,17 @@ def read_body(body: bytes, version: str, begun: Pairs | None = None) -> Body | F
         return Fault(_code_of(error), f"Invalid message: {error}.")
     except UnicodeDecodeError:
         return Fault(UNREADABLE, "The body is not UTF-8.")
-    except RecursionError:
-        return Fault(UNREADABLE, "The JSON of the body is nested too deeply.")
+    except TooDeep as error:
+        return _too_deep(error)
     except msgspec.ValidationError:
         found = kind_of(body.lstrip(SPACES))
         return Fault(INVALID, f"Invalid message: expected a JSON object, found {found}.")
     except msgspec.DecodeError:
         return Fault(UNREADABLE, "The body is not valid JSON.")
+
+
+def _too_deep(error: TooDeep) -> Fault:
+    return Fault(UNREADABLE, f"Invalid JSON: {error}.")
 
 
 def _read_array(body: bytes, version: str) -> Body | Fault:

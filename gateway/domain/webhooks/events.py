@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import Any, Final
 
+from gateway.domain.json_text import TooDeep, check_levels
 from gateway.domain.webhooks.event_types import is_type
 from gateway.domain.webhooks.id_headers import id_in
 from gateway.domain.webhooks.kinds.table import KINDS
@@ -21,7 +22,10 @@ MOST_ID: Final = 512
 
 
 class NotJson(Exception):
-    """The body of a webhook is not JSON, nor a form with JSON where its kind knows forms."""
+    """The body of a webhook is not JSON, nor a form with JSON where its kind knows forms.
+
+    The message says why, if it is JSON that is too deep; else it is empty.
+    """
 
 
 class TooLarge(Exception):
@@ -85,8 +89,8 @@ def captured(
     kind.verify(body, header, secrets, now_us / 1_000_000)
     try:
         payload = kind.read(header, body)
-    except (ValueError, RecursionError) as error:
-        raise NotJson from error
+    except ValueError as error:
+        raise _not_json(error) from error
     found = kind.normalize(header, payload)
     if not found.type:
         return None
@@ -95,9 +99,9 @@ def captured(
         named = sent or kind.delivery_id(header, payload)[:MOST_ID] or sha256(body).hexdigest()
         created = found.created or _now(now_us)
         return _event(integration, named, found.type, created, found.data, most)
-    # Also of NaN or infinity, as 1e999 is, which Python's JSON alone has; and of too many levels.
-    except (ValueError, RecursionError) as error:
-        raise NotJson from error
+    # Also of NaN or infinity, as 1e999 is, which Python's JSON alone has.
+    except ValueError as error:
+        raise _not_json(error) from error
 
 
 def published(
@@ -108,7 +112,7 @@ def published(
     now_us: int,
     most: int = MOST_EVENT,
 ) -> Event:
-    """An event of the API itself. Raises ValueError, RecursionError, and TooLarge.
+    """An event of the API itself. Raises ValueError, TooDeep among them, and TooLarge.
 
     given: its id there, by which it is the same when sent again; most: bytes of the event
     """
@@ -141,7 +145,7 @@ def _event(
     data: Mapping[str, Any],
     most: int = MOST_EVENT,
 ) -> Event:
-    """All events are made here. Raises TooLarge."""
+    """All events are made here. Raises TooLarge, TooDeep."""
     digest = sha256(f"{integration.id}\0{named}".encode("utf-8", "surrogatepass")).hexdigest()
     event_id = f"evt_{digest[:32]}"
     record = {
@@ -159,7 +163,12 @@ def _event(
     body = _written(record)
     if len(body) > most:
         raise TooLarge(len(body), most)
+    check_levels(body)
     return Event(event_id, event_type, body)
+
+
+def _not_json(error: ValueError) -> NotJson:
+    return NotJson(str(error) if isinstance(error, TooDeep) else "")
 
 
 def _written(record: dict[str, Any]) -> bytes:

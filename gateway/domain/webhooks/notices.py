@@ -6,12 +6,12 @@ accepted once.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from hashlib import sha256
 from typing import Any, Final
 
+from gateway.domain.json_text import read_json
 from gateway.domain.patterns import LATEST_US
 from gateway.domain.warnings import LimitWarning, of_values
 from gateway.domain.webhooks.events import Event, Integration, noticed
@@ -105,8 +105,8 @@ def event_of(integration: Integration, notice: Notice) -> Event:
 def read_warning(content: bytes) -> LimitWarning | None:
     """What the script of warnings has written. None: it is not one of ours."""
     try:
-        return of_values(json.loads(content)) if len(content) <= MOST_BYTES else None
-    except (ValueError, TypeError, RecursionError):
+        return of_values(read_json(content)) if len(content) <= MOST_BYTES else None
+    except (ValueError, TypeError):
         return None
 
 
@@ -115,11 +115,11 @@ def read_disabled(content: bytes) -> Disabled | None:
     try:
         if len(content) > MOST_BYTES:
             return None
-        integration, watch, why, at = json.loads(content)
+        integration, watch, why, at = read_json(content)
         texts = all(isinstance(each, str) for each in (integration, watch, why, at))
         if not texts or not at.isascii() or not at.isdigit() or int(at) > LATEST_US:
             return None
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError):
         return None
     return Disabled(integration, watch, why, int(at))
 

@@ -12,6 +12,8 @@ from typing import Final
 
 import msgspec
 
+from gateway.domain.json_text import TooDeep, check_levels
+
 #: Half of a character beyond the first 65,536, by its escape. JSON may have it alone.
 _surrogates = re.compile(rb"\\u[dD][89a-fA-F][0-9a-fA-F]{2}")
 #: Another character, of the same form.
@@ -19,7 +21,11 @@ _LETTER: Final = rb"\\u0041"
 
 
 def as_kept(body: bytes) -> object:
-    """The body of an event, for `written`; None: it is no JSON."""
+    """The body of an event, for `written`; None: it is too deep, or no JSON."""
+    try:
+        check_levels(body)
+    except TooDeep:
+        return None
     is_json = body.isascii() and (_is_json(body) or _is_json(_surrogates.sub(_LETTER, body)))
     return msgspec.Raw(body) if is_json else None
 
@@ -32,6 +38,6 @@ def written(value: object) -> bytes:
 def _is_json(body: bytes) -> bool:
     try:
         msgspec.json.decode(body, type=msgspec.Raw)
-    except (msgspec.DecodeError, RecursionError):
+    except msgspec.DecodeError:
         return False
     return True

@@ -44,6 +44,7 @@ from gateway.domain.audit import (
     unreadable,
     write_move,
 )
+from gateway.domain.json_text import read_json
 from gateway.domain.ports import StoreDown
 from gateway.stores.names import AUDIT, NO_NAME, audit_head_name, foreign_audit_name
 from gateway.stores.redis.errors import translated, typed
@@ -66,7 +67,7 @@ _HASH_BYTES: Final = 64
 #: Dates from here on cannot be formatted; the gateway does not write them.
 _YEAR_10000_US: Final = 253_402_300_800_000_000
 #: The most levels of lists and objects in an event. A key's limits, the deepest that the gateway
-#: writes, are on the fourth level; reading or writing thousands of levels is a RecursionError.
+#: writes, are on the fourth level.
 _MOST_LEVELS: Final = 8
 
 # Returns 1 if the entry is in the log now, else the head that it has to follow, with the prefix
@@ -262,7 +263,7 @@ def _read_entry(entry_id: bytes, fields: Mapping[bytes, bytes]) -> Entry:
 def _read_event(number: int, content: bytes) -> Event:
     """The event; if it cannot be read, `unreadable(number)`."""
     try:
-        found = json.loads(content)
+        found = read_json(content)
         event = Event(**found)
         texts = (event.actor, event.action, event.subject)
         values = (event.before, event.after)
@@ -274,7 +275,7 @@ def _read_event(number: int, content: bytes) -> Event:
             and _is_plain(found, _MOST_LEVELS)
         ):
             return event
-    except (ValueError, TypeError, RecursionError):
+    except (ValueError, TypeError):
         pass
     return unreadable(number)
 

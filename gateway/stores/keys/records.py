@@ -15,6 +15,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import Any, Final, cast
 
+from gateway.domain.json_text import read_json
 from gateway.domain.key_format import is_environment, is_key_id
 from gateway.domain.keys import Account, KeyRecord
 from gateway.domain.limits import KINDS, MAX_AMOUNT, Limit, build_rate, values_of
@@ -38,8 +39,8 @@ MOST_BYTES: Final = 128 * 1024
 
 _STATUSES: Final = ("valid", "suspended", "revoked")
 _ACCOUNT_STATUSES: Final = ("valid", "suspended")
-#: What reading a foreign value can raise. RecursionError: JSON with thousands of levels.
-_UNREADABLE: Final = (ValueError, TypeError, KeyError, RecursionError)
+#: What reading a foreign value can raise.
+_UNREADABLE: Final = (ValueError, TypeError, KeyError)
 
 #: Most keys have the same few ranges, names and empty mappings as other keys. Shared, they need a
 #: third less memory and less time of the garbage collector, and stay in the processor's caches.
@@ -152,7 +153,7 @@ def _load(content: bytes) -> dict[str, Any]:
     """Parse an object. Raises ValueError if it is too long or not JSON, TypeError if no object."""
     if len(content) > MOST_BYTES:
         raise ValueError
-    found = json.loads(content.decode(), object_pairs_hook=_once_each)
+    found = read_json(content.decode(), object_pairs_hook=_once_each)
     if not isinstance(found, dict):
         raise TypeError
     return found

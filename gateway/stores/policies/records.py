@@ -12,6 +12,7 @@ import zlib
 from collections.abc import Mapping
 from typing import Any, Final
 
+from gateway.domain.json_text import read_json
 from gateway.domain.patterns import LATEST_US, printable
 from gateway.domain.policy_files import MOST_TEXT_BYTES, Texts, hash_of, is_file_name, is_hash
 from gateway.domain.policy_history import CAUSES, MOST_LABEL, MOST_SUMMARY, PolicyLoad
@@ -75,10 +76,10 @@ def read_texts(policy: str, content: bytes) -> Texts:
         unpacking = zlib.decompressobj()
         written = unpacking.decompress(content, 6 * MOST_TEXT_BYTES)
         if unpacking.eof and not unpacking.unused_data:
-            texts = _read_texts(json.loads(written))
+            texts = _read_texts(read_json(written))
             if hash_of(texts) == policy:
                 return texts
-    except (zlib.error, ValueError, RecursionError):
+    except (zlib.error, ValueError):
         pass
     raise CorruptRecord("policy", printable(policy))
 

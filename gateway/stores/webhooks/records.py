@@ -7,6 +7,7 @@ import re
 from functools import lru_cache
 from typing import Any, Final
 
+from gateway.domain.json_text import read_json
 from gateway.domain.limits import MAX_AMOUNT
 from gateway.domain.patterns import LATEST_US, is_title, is_word
 from gateway.domain.ports import CorruptRecord
@@ -24,7 +25,7 @@ MOST_BYTES: Final = 16 * 1024
 _MOST_KNOWN: Final = 2048
 #: What nobody can guess of a capture address: 128 bits.
 is_capture = re.compile(r"[0-9a-f]{32}").fullmatch
-_UNREADABLE: Final = (ValueError, TypeError, KeyError, RecursionError)
+_UNREADABLE: Final = (ValueError, TypeError, KeyError)
 
 
 def write_integration(integration: Integration) -> bytes:
@@ -53,7 +54,7 @@ def read_integration(integration: str, content: bytes) -> Integration:
     try:
         if len(content) > MOST_BYTES:
             raise ValueError(len(content))
-        read = json.loads(content)
+        read = read_json(content)
         capture, name, id_header = read["capture"], read["name"], read.get("id_header", "")
         return Integration(
             id=_matching(is_id(read["id"]) is not None and read["id"] == integration, read["id"]),
@@ -98,7 +99,7 @@ def read_watch(watch: str, content: bytes) -> Watch:
     try:
         if len(content) > MOST_BYTES:
             raise ValueError(len(content))
-        return _watch(watch, json.loads(content))
+        return _watch(watch, read_json(content))
     except _UNREADABLE as error:
         raise CorruptRecord("watch", watch) from error
 

@@ -5,9 +5,9 @@ A value of another form raises ValueError, TypeError or LookupError.
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
+from gateway.domain.json_text import read_json
 from gateway.domain.webhooks.deliveries import (
     Attempt,
     Claim,
@@ -44,7 +44,7 @@ def read_delivery(found: list[bytes | None]) -> Delivery:
     """found: as `delivery_shown` of the scripts returns it"""
     its = ((value or b"").decode("utf-8", "replace") for value in found)
     delivery, state, reason, at, ended, log = its
-    attempts = tuple(Attempt(*json.loads(line)) for line in log.splitlines())
+    attempts = tuple(Attempt(*read_json(line)) for line in log.splitlines())
     return Delivery(delivery, state, reason, int(at or 0), int(ended or 0), attempts)
 
 

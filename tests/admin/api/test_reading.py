@@ -73,6 +73,16 @@ async def test_a_body_needs_its_content_type(
     assert answer.status == status, answer.json
 
 
+async def test_a_body_that_is_too_deep(scene: AdminScene) -> None:
+    """The answer says so, and where."""
+    headers = {"Content-Type": "application/json"}
+    answer = await scene.ask("POST", "/keys", data=b'{"name": %b' % (b"[" * 100), headers=headers)
+    assert (answer.status, answer.json["code"]) == (400, "BODY_NOT_JSON")
+    assert answer.json["message"].endswith(
+        " Reason: found 101 levels of arrays and objects at byte 109, expected at most 100."
+    )
+
+
 async def test_a_missing_body_is_a_fault(scene: AdminScene) -> None:
     """Except for a rotation, which has only optional fields."""
     assert (await scene.ask("POST", "/keys")).json["code"] == "BODY_NOT_JSON"

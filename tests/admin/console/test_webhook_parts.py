@@ -7,6 +7,7 @@ import json
 import pytest
 
 from gateway.admin.console.webhook_parts import MOST_SHOWN, json_text
+from gateway.domain.json_text import MOST_LEVELS
 from tests.kit.console import Browser
 
 
@@ -22,7 +23,7 @@ def test_json_in_lines() -> None:
     [
         b"no json \x1b[2J \xff" + b"x" * 20,
         b"[" * 200_000,
-        b"[" * 900 + b"]" * 900,
+        b"[" * MOST_LEVELS + b"]" * MOST_LEVELS,
         b'{"n": ' + b"9" * 5_000 + b"}",
         b'"\\ud800"',
         b"",
@@ -38,7 +39,7 @@ def test_any_content_can_be_shown(content: bytes) -> None:
 
 def test_long_json_is_cut() -> None:
     """Also where indentation makes a short text very long: it is never made in full."""
-    deep = b"[" * 400 + b",".join([b"1"] * 300_000) + b"]" * 400
+    deep = b"[" * MOST_LEVELS + b",".join([b"1"] * 300_000) + b"]" * MOST_LEVELS
     for content in (json.dumps(["x" * 99] * 5_000).encode(), deep, b"x" * 1_000_000):
         text, is_cut = json_text(content)
         assert is_cut

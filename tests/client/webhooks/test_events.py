@@ -74,8 +74,11 @@ FAULTS = [
     (b"\xef\xbb\xbf" + BODY, "the body is not JSON"),
     (BODY.decode().encode("utf-16"), "the body is not UTF-8, at byte 1"),
     (b'{"id": "\xff"}', "the body is not UTF-8, at byte 9"),
-    (b"[" * 100_000, "the body has too many levels"),
-    (b'{"a":' * 100_000, "the body has too many levels"),
+    (
+        b"[" * 100_000,
+        "the body has 101 levels of arrays and objects at byte 101, expected at most 100",
+    ),
+    (b'{"a":' * 100_000, "the body has 101 levels of arrays and objects at byte 501"),
     (b'{"id": NaN}', "the body has NaN or Infinity"),
     (b'{"id": -Infinity}', "the body has NaN or Infinity"),
     (b'{"id": 1e999}', "the body has NaN or Infinity"),

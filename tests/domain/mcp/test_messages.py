@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.json_array import ODD
-from gateway.domain.mcp.members import MOST_ELEMENTS, MOST_KEY, MOST_KEYS
+from gateway.domain.mcp.members import MOST_ELEMENTS, MOST_KEY, MOST_KEYS, read_object
 from gateway.domain.mcp.messages import (
     INVALID,
     INVALID_PARAMS,
@@ -21,8 +21,8 @@ from gateway.domain.mcp.messages import (
     Body,
     Fault,
     Message,
-    begin_body,
     read_body,
+    read_in_steps,
 )
 
 
@@ -32,9 +32,11 @@ def call(**changes: object) -> bytes:
 
 
 def read_both(body: bytes, version: str) -> Body | Fault:
-    """Read at once, and in two steps as long bodies are: with the same result."""
+    """Read at once, and in steps as long bodies are: with the same result."""
     read = read_body(body, version)
-    assert read_body(body, version, begin_body(body)) == read
+    *rest, last = read_in_steps(body, version)
+    assert last == read
+    assert rest == [None] * len(rest)
     return read
 
 
@@ -229,12 +231,19 @@ def test_odd_keys(key: bytes) -> None:
     assert one(call().replace(b'"name"', b'"arguments":%b,"name"' % meta)).name == "search"
 
 
-def test_the_first_half_is_not_repeated() -> None:
-    """The second one looks at what the first has found, and no more at the body."""
-    begun = begin_body(call())
-    assert isinstance(read_body(b"", "", begun), Body)
-    for body in (b"[%b]" % call(), b"{", b'{"a": "\xff"}', b"[" * 100_000, call(**{"x" * 300: 1})):
-        assert begin_body(body) == []
+def test_steps() -> None:
+    """An object takes three, and what ends earlier is told by the last."""
+    assert len(list(read_in_steps(call(), ""))) == 3
+    for body in (b"[%b]" % call(), b"{", call(**{"x" * 300: 1})):
+        assert len(list(read_in_steps(body, ""))) == 2
+    for body in (b'{"a": "\xff"}', b"[" * 100_000):
+        (only,) = read_in_steps(body, "")
+        assert isinstance(only, Fault)
+
+
+def test_no_step_is_repeated() -> None:
+    """The last one looks at the pairs that were found, and no more at the body."""
+    assert isinstance(read_body(b"", "", read_object(call())), Body)
 
 
 def test_long_parameters() -> None:

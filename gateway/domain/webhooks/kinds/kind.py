@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hmac
-import json
 import re
 from base64 import b64decode, b64encode
 from binascii import Error as Base64Error
@@ -12,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+from gateway.domain import json_text
 from gateway.domain.webhooks.payload import text
 from gateway.domain.webhooks.signatures import Unverified, in_bytes
 
@@ -49,14 +49,14 @@ UNKNOWN: Final = Captured("")
 
 
 def read_json(_header: Header, body: bytes) -> Any:
-    """Raises ValueError, RecursionError."""
-    return json.loads(body)
+    """Raises ValueError."""
+    return json_text.read_json(body)
 
 
 def read_json_or_form(header: Header, body: bytes) -> Any:
     """JSON, or a form whose field `payload` is JSON. Raises as `read_json`."""
     content = form_payload(header, body)
-    return json.loads(body if content is None else content)
+    return json_text.read_json(body if content is None else content)
 
 
 def form_payload(header: Header, body: bytes) -> bytes | None:
@@ -79,7 +79,7 @@ class Kind:
     """A kind of provider.
 
     name:        as in events: "github"
-    read:        (header, body) the payload. Raises ValueError, RecursionError
+    read:        (header, body) the payload. Raises ValueError
     delivery_id: (header, payload) how the provider names this webhook, so that one that is sent
                  again is the same event; "": it does not
     normalize:   (header, payload)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from typing import Any, Final
 
+from gateway.domain.json_text import TooDeep, read_json
 from gateway.domain.webhooks.kinds.forms import Person, ticket
 from gateway.domain.webhooks.kinds.kind import UNKNOWN, Captured, Header, Kind, by_mac, header_id
 from gateway.domain.webhooks.payload import at, moment, number, text
@@ -26,8 +26,10 @@ def _verify(body: bytes, header: Header, secrets: Sequence[str], now_s: float) -
     """The signature first: only then the time in the body is the sender's."""
     _by_mac(body, header, secrets, now_s)
     try:
-        sent_s = number(json.loads(body), "webhookTimestamp") / 1000
-    except (ValueError, RecursionError):
+        sent_s = number(read_json(body), "webhookTimestamp") / 1000
+    except TooDeep as error:
+        raise Unverified(str(error)) from None
+    except ValueError:
         raise Unverified("the body is not valid JSON") from None
     if abs(now_s - sent_s) > TOLERANCE_S:
         raise Unverified(
