@@ -18,6 +18,7 @@ from gateway.http1.framing import (
     LengthReader,
     chunk,
 )
+from tests.kit.rows import each_row
 
 Outcome = tuple[bytes, bytes, bool, bool]
 
@@ -91,7 +92,7 @@ BAD = [
 
 
 @pytest.mark.parametrize("cut", [lambda data: [data], bytewise], ids=["whole", "bytewise"])
-@pytest.mark.parametrize(("data", "payload", "beyond"), GOOD)
+@each_row(("data", "payload", "beyond"), GOOD)
 def test_good_chunks(
     data: bytes, payload: bytes, beyond: bytes, cut: Callable[[bytes], list[bytes]]
 ) -> None:
@@ -100,7 +101,7 @@ def test_good_chunks(
 
 
 @pytest.mark.parametrize("cut", [lambda data: [data], bytewise], ids=["whole", "bytewise"])
-@pytest.mark.parametrize("data", BAD)
+@each_row("data", BAD)
 def test_bad_chunks(data: bytes, cut: Callable[[bytes], list[bytes]]) -> None:
     """Bytes that are not exactly the grammar are a fault, and never the end of a body."""
     _, beyond, done, faulty = read(ChunkedReader(), cut(data))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import string
 import time
 from collections.abc import Callable
 
@@ -252,12 +253,16 @@ def test_unsafe_request_ids_are_dropped(value: bytes) -> None:
     assert fields_of(HOST + b"X-Request-Id: %b\r\n" % value).request_id == b""
 
 
-@pytest.mark.parametrize("byte", range(256))
-def test_a_request_id_needs_no_escape_in_json(byte: int) -> None:
+def test_a_request_id_needs_no_escape_in_json() -> None:
     """Error bodies contain it unescaped: an id that JSON would escape is dropped."""
-    parsed = parse(HOST + b"X-Request-Id: a%cb\r\n" % byte)
-    if isinstance(parsed, Fields) and parsed.request_id:
-        assert json.dumps(parsed.request_id.decode("ascii")).encode() == b'"%b"' % parsed.request_id
+    kept = ""
+    for byte in range(256):
+        parsed = parse(HOST + b"X-Request-Id: a%cb\r\n" % byte)
+        if isinstance(parsed, Fields) and parsed.request_id:
+            assert parsed.request_id == b"a%cb" % byte
+            kept += chr(byte)
+    assert kept == f"-.{string.digits}{string.ascii_uppercase}_{string.ascii_lowercase}"
+    assert json.dumps(kept) == f'"{kept}"'
 
 
 def test_what_is_forwarded() -> None:

@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 
 from gateway.domain.webhooks import signatures as gateway
 from tests.client.webhooks.samples import BODY, NOW, OTHER, SECRET, VECTORS, body_in, signed
+from tests.kit.rows import each_row
 
-by_name = pytest.mark.parametrize("vector", VECTORS, ids=lambda vector: vector["name"])
+each_vector = each_row("vector", VECTORS)
 
 
 def decided(vector: dict[str, Any], headers: Any) -> Form | None:
@@ -27,7 +28,7 @@ def decided(vector: dict[str, Any], headers: Any) -> Form | None:
         return None
 
 
-@by_name
+@each_vector
 def test_a_vector(vector: dict[str, Any]) -> None:
     """The verdict of the file, with names of headers in any case, as a mapping or as pairs."""
     headers = vector["headers"]
@@ -36,7 +37,7 @@ def test_a_vector(vector: dict[str, Any]) -> None:
     assert decided(vector, [(name.title(), headers[name]) for name in headers]) == vector["verdict"]
 
 
-@by_name
+@each_vector
 def test_the_gateway_decides_the_same(vector: dict[str, Any]) -> None:
     """The same vectors judge the gateway, which signs and verifies itself."""
     headers, now = vector["headers"], vector["now"]

@@ -27,6 +27,7 @@ from gateway.domain.webhooks.notices import (
     read_disabled,
     read_warning,
 )
+from tests.kit.rows import each_row
 
 TYPE_OF = {each.name: each.type for each in fields(LimitWarning)}
 AT = 1_800_000_000_250_000
@@ -156,7 +157,7 @@ def test_written_and_read(warning: LimitWarning) -> None:
 GOOD = list(map(str, values_of(WARNING)))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "content",
     [
         *(b"", b"{}", b"1", b"[]", b"\xff", b"[" * 100_000),
