@@ -7,8 +7,10 @@ import gc
 import gzip
 import json
 import logging
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from aiohttp import web
@@ -312,37 +314,43 @@ KINDS = {
 }
 
 
-def requests_in_memory() -> int:
-    return sum(isinstance(each, web.BaseRequest) for each in gc.get_objects())
-
-
 @pytest.fixture
-def without_collector() -> Iterator[None]:
-    gc.collect()
+def in_memory(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[], int]]:
+    """The number of requests in memory, which the garbage collector does not free meanwhile."""
+    made: list[weakref.ref[web.BaseRequest]] = []
+    init = web.BaseRequest.__init__
+
+    def note(request: web.BaseRequest, *values: Any, **options: Any) -> None:
+        made.append(weakref.ref(request))
+        init(request, *values, **options)
+
+    monkeypatch.setattr(web.BaseRequest, "__init__", note)
     gc.disable()
-    yield
+    yield lambda: sum(request() is not None for request in made)
     gc.enable()
 
 
-@pytest.mark.usefixtures("without_collector")
 @pytest.mark.parametrize(("head", "body", "status"), KINDS.values(), ids=KINDS)
 @on_each_loop
 async def test_an_answered_request_is_freed(
-    tmp_path: Path, head: bytes, body: bytes | None, status: bytes
+    tmp_path: Path,
+    in_memory: Callable[[], int],
+    head: bytes,
+    body: bytes | None,
+    status: bytes,
 ) -> None:
     """At once, without the garbage collector, which leaves gigabytes of large heads for later."""
     lines = [head, b"Host: 127.0.0.1"]
     if body and b"chunked" not in head:
         lines.append(b"Content-Length: %d" % len(body))
-    before = requests_in_memory()
     async with AdminScene(tmp_path) as scene:
         for _ in range(5):
             client = await RawClient.connect(scene.server.port)
             await client.send(b"\r\n".join([*lines, b"", b"x" if body is None else body]))
             if body is None:
-                await eventually(lambda: requests_in_memory() > before, "it is in progress")
+                await eventually(lambda: in_memory() > 0, "it is in progress")
             else:
                 await client.read_until(b" " + status + b" ")
             client.close()
             await eventually(lambda: len(scene.server.connections) == 0, "it is closed")
-        await eventually(lambda: requests_in_memory() == before, "all are freed")
+        await eventually(lambda: in_memory() == 0, "all are freed")
