@@ -69,6 +69,8 @@ BAD = [
     b"5\nhello\r\n0\r\n\r\n",
     b"5;a\nb\r\nhello\r\n",
     b"5;\x00\r\nhello\r\n",
+    b"5;\x00a\r\nhello\r\n",
+    b'5;a="\x00"\r\nhello\r\n',
     *[
         b"5;%b\r\nhello\r\n0\r\n\r\n" % extension
         for extension in (
