@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from itertools import product
 
-import pytest
-
 from gateway.limiting.outage import TABLE, Event, State
+from tests.kit.rows import each_row
 
 N, O, R, S, C = State  # noqa: E741 # as the columns below
 
@@ -22,7 +21,7 @@ ROWS: list[tuple[Event, tuple[State | None, ...]]] = [
 ]
 
 
-@pytest.mark.parametrize(("event", "after"), ROWS)
+@each_row(("event", "after"), ROWS)
 def test_the_next_state(event: Event, after: tuple[State | None, ...]) -> None:
     """The next state from each state; none if the event cannot happen there."""
     assert tuple(TABLE.get((state, event)) for state in State) == after

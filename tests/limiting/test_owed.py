@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -12,6 +13,7 @@ from gateway.domain.limits import Limit
 from gateway.domain.window import MOST
 from gateway.limiting.memory import MemoryLimiter
 from gateway.limiting.owed import Debt, Owed
+from tests.kit.rows import each_row
 from tests.stores.limits.test_limiter import DAILY, FIVE, FREE, check_of
 from tests.suites.limiter import START_US
 
@@ -37,7 +39,7 @@ def test_debts_add_up() -> None:
     assert len(owed) == 0
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("limit", "after_us", "due"),
     [
         (FREE, 0, 5),
@@ -119,9 +121,9 @@ def test_nothing_is_lost_or_doubled(steps: list[tuple[str, int, bool]]) -> None:
     }
 
 
-@pytest.mark.parametrize("limit", [FREE, FIVE, DAILY], ids=lambda limit: limit.name)
-@pytest.mark.parametrize("before", [0, 3, 5, 100, 5_000])
-@pytest.mark.parametrize("due", [1, 4, 200])
+@each_row(
+    ("limit", "before", "due"), product([FREE, FIVE, DAILY], [0, 3, 5, 100, 5_000], [1, 4, 200])
+)
 def test_how_far_beyond(limit: Limit, before: int, due: int) -> None:
     """The gauge reads a counter of any size; `beyond` is the part of a debt over the limit."""
     limiter = MemoryLimiter(lambda: START_US)

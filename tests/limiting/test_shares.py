@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from gateway.domain.limits import LEASE_US, Check, Decision, Limit
 from gateway.limiting.memory import MemoryLimiter
 from gateway.limiting.shares import RETRY_US, LocalCounters, part, share
+from tests.kit.rows import each_row
 from tests.limiting.test_memory import MemoryRig
 from tests.suites import sample
 from tests.suites.limiter import LimiterSuite, Rig
@@ -22,7 +23,7 @@ def shares(limit: Limit, name: str, workers: int) -> list[Limit | None]:
     return [share(limit, name, rank, workers) for rank in range(workers)]
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("whole", "workers", "parts"),
     [
         (60, 1, [60]),

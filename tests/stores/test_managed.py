@@ -17,6 +17,7 @@ from gateway.stores.redis import clients, errors
 from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.topology import read_master
 from tests.kit.listening import answering
+from tests.kit.rows import each_row
 
 Ask = Callable[[ManagedStores], Awaitable[object]]
 
@@ -64,7 +65,7 @@ REPLIES = {
 }
 
 
-@pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES)
+@each_row("reply", REPLIES.values())
 async def test_invalid_replies(reply: bytes, caplog: pytest.LogCaptureFixture) -> None:
     """Any reply is an answer, a corrupt record or StoreDown; nothing crashes."""
     failed = dict[str, BaseException]()
@@ -111,7 +112,7 @@ async def test_a_silent_server(scheme: str, monkeypatch: pytest.MonkeyPatch) -> 
                 await it.keys.page(KeyFilter())
 
 
-@pytest.mark.parametrize("reply", REPLIES.values(), ids=REPLIES)
+@each_row("reply", REPLIES.values())
 async def test_invalid_replies_of_a_sentinel(reply: bytes) -> None:
     """An invalid reply of a Sentinel is StoreDown."""
     async with answering(reply) as server:

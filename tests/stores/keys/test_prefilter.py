@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import json
 from dataclasses import replace
+from itertools import product
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,6 +14,7 @@ from gateway.domain.ports import KeyFilter
 from gateway.stores.keys.prefilter import Owner, Prefilter, owner_of
 from gateway.stores.keys.records import write_record
 from tests.kit.reach import reached, reaches
+from tests.kit.rows import each_row
 from tests.suites.keys import FULL, NOW, plain_key
 
 WORDS = st.sampled_from(["a", "B", "é", "É", "ß", "İ", "\u212a", '"', "\\", "\n", "\x7f", "pro"])
@@ -96,7 +97,7 @@ def test_records_in_another_format_have_no_known_owner():
     assert owner_of(b"of another type") is None
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("wanted", "passes"),
     [
         (KeyFilter(), True),
@@ -139,8 +140,10 @@ def test_texts_of_another_form_pass():
     assert Prefilter(KeyFilter(text="x")).may_pass(json.dumps(found).encode())
 
 
-@pytest.mark.parametrize("digits", [b"9" * 21, b"9" * 5_000, b"-" + b"9" * 5_000])
-@pytest.mark.parametrize("status", ["valid", "expired"])
+@each_row(
+    ("digits", "status"),
+    product([b"9" * 21, b"9" * 5_000, b"-" + b"9" * 5_000], ["valid", "expired"]),
+)
 def test_an_expiry_of_any_length_is_looked_at(status, digits):
     """An invalid expiry of any length raises nothing."""
     content = write_record(plain_key(expires_us=NOW)).replace(str(NOW).encode(), digits)

@@ -29,6 +29,7 @@ from gateway.stores.keys.store import RedisKeyStore
 from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clients import redis_client
 from tests.kit.redis_server import RedisServer, full
+from tests.kit.rows import each_row
 from tests.suites.keys import FULL, NOW, KeyStoreSuite, nth_id, plain_key
 
 
@@ -92,7 +93,7 @@ NO_RECORD = [
 ]
 
 
-@pytest.mark.parametrize(
+@each_row(
     "content",
     [
         *NO_RECORD,
@@ -149,7 +150,6 @@ NO_RECORD = [
 )
 async def test_a_corrupt_record_is_named(redis_store, redis_server, content):
     """A corrupt record is an error that names the id and quotes nothing."""
-    await redis_store.add(FULL)
     with redis_server.client() as client:
         client.set(f"gw:{{keys}}:key:{FULL.id}", content)
     with pytest.raises(CorruptRecord) as caught:
@@ -230,9 +230,7 @@ async def test_foreign_members_do_not_slow_a_list(redis_store, redis_server):
     assert stats["cmdstat_getrange"]["calls"] == 1
 
 
-@pytest.mark.parametrize(
-    "moment", [b"", b"-1", b"1.5", b"9" * 5_000, b"9" * 19, b"\xb2", b"x"], ids=lambda m: str(m[:9])
-)
+@each_row("moment", [b"", b"-1", b"1.5", b"9" * 5_000, b"9" * 19, b"\xb2", b"x"])
 async def test_a_last_use_that_cannot_be_shown_is_none(redis_store, redis_server, moment):
     """An invalid last use counts as none, and does not hide those of other keys."""
     with redis_server.client() as client:
@@ -276,7 +274,7 @@ async def test_what_was_written_in_another_form_is_replaced(redis_store, redis_s
         await redis_store.replace_account(account, Account("acme"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     "content",
     [
         *NO_RECORD,
@@ -299,7 +297,6 @@ async def test_what_was_written_in_another_form_is_replaced(redis_store, redis_s
 )
 async def test_a_corrupt_account_is_named(redis_store, redis_server, content):
     """A corrupt account is an error that names it."""
-    await redis_store.put_account(Account("acme"))
     with redis_server.client() as client:
         client.set("gw:{keys}:account:acme", content)
     with pytest.raises(CorruptRecord, match="account acme"):

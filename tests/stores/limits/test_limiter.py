@@ -27,6 +27,7 @@ from gateway.stores.redis.clock import host_us
 from gateway.stores.redis.connection import StoreConnection
 from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer
+from tests.kit.rows import each_row
 from tests.limiting.test_memory import MemoryRig
 from tests.suites.limiter import START_US, LimiterSuite, Rig, Step, examples, replay, steps, traces
 
@@ -349,7 +350,7 @@ NO_ANSWERS = {
 }
 
 
-@pytest.mark.parametrize("reply", NO_ANSWERS.values(), ids=NO_ANSWERS)
+@each_row("reply", NO_ANSWERS.values())
 async def test_what_is_no_answer(reply: Any) -> None:
     """After an invalid reply each check is undecided, once, and the connection is closed."""
     link = FakeLink()
@@ -748,7 +749,7 @@ async def test_a_trial_leaves_nothing(redis_server: RedisServer) -> None:
             assert 0 < client.pttl(name) <= 2_000
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("error", "is_lost"),
     [
         ("WRONGTYPE Operation against a key holding the wrong kind of value", False),

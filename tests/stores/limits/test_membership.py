@@ -15,6 +15,7 @@ from gateway.stores.limits.membership import ALIVE_S, STOP_TIMEOUT_S, Membership
 from gateway.stores.names import WORKERS
 from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer
+from tests.kit.rows import each_row
 from tests.stores.limits.test_limiter import linked
 
 
@@ -152,9 +153,7 @@ async def test_expired_members_are_dropped(redis_server: RedisServer) -> None:
             assert 0 < await link.ask("PTTL", WORKERS) <= ALIVE_S * 1000
 
 
-@pytest.mark.parametrize(
-    "reply", [None, 5, b"x", [], [b"a"], [5, None], [b"\xff", b"m\r\n"], [[b"m"]], {b"m": 1}]
-)
+@each_row("reply", [None, 5, b"x", [], [b"a"], [5, None], [b"\xff", b"m\r\n"], [[b"m"]], {b"m": 1}])
 async def test_what_is_no_roster(reply: Any) -> None:
     """An invalid answer, or one without the worker itself, changes nothing."""
     known = Membership(lambda _encoded, done: done(reply), index=1, workers=3, own_id="m")

@@ -8,6 +8,7 @@ from gateway.domain.ports import StoreDown
 from gateway.stores.mcp import store as module
 from gateway.stores.mcp.store import HOLDS_MS, RedisConnectionStore
 from gateway.stores.names import MCP_PREFIX, WORKERS
+from tests.kit.rows import each_row
 from tests.suites.connections import ConnectionStoreSuite
 
 KEY = "7h3k9m2p4q6r"
@@ -39,7 +40,7 @@ async def test_only_live_workers_count(redis_store, store_client):
     assert await redis_store.connected() == {}
 
 
-@pytest.mark.parametrize(
+@each_row(
     "value",
     [
         *("", "=", "x=", f"{KEY}", f"{KEY}=-1", f"{KEY}=1e9", f"{KEY}=9999999999", "\x1b[2J=1"),

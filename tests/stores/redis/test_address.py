@@ -22,9 +22,10 @@ from gateway.stores.redis.address import (
 from gateway.stores.redis.clients import client_options, redis_client
 from tests.kit.certificates import make_certificate
 from tests.kit.needs import needs
+from tests.kit.rows import each_row
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "address", "label"),
     [
         ("redis://h", StoreAddress("tcp", "h", 6379), "redis://h:6379/0"),
@@ -88,7 +89,7 @@ def test_the_password_beside_the_url_goes_first():
     assert "new" not in repr(parse_url("redis://u:old@h", "new"))
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("url", "words"),
     [
         ("", "unknown scheme"),

@@ -14,6 +14,7 @@ from gateway.stores.redis.clients import redis_client, sentinel_client
 from gateway.stores.redis.reply_bounds import MOST_LINE_BYTES, ReplyBounds
 from gateway.stores.redis.topology import _client
 from tests.kit.listening import answering
+from tests.kit.rows import each_row
 
 MOST = 1_000
 #: Parts of values that look like headers.
@@ -54,7 +55,7 @@ def follow(*data: bytes) -> ReplyBounds:
     return bounds
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 7, 64, 1_000, 100_000])
+@each_row("size", [1, 2, 3, 7, 64, 1_000, 100_000])
 def test_whatever_is_whole(size: int) -> None:
     """Replies within bounds pass, in whatever pieces and order; the next one is still bounded."""
     order = random.Random(size)
@@ -68,7 +69,7 @@ def test_whatever_is_whole(size: int) -> None:
         bounds.check(b"*999999\r\n")
 
 
-@pytest.mark.parametrize("reply", REPLIES)
+@each_row("reply", REPLIES)
 def test_each_cut(reply: bytes) -> None:
     """For any split of a reply, the next one is found."""
     for at in range(len(reply) + 1):
@@ -77,7 +78,7 @@ def test_each_cut(reply: bytes) -> None:
             bounds.check(b"$1000\r\n")
 
 
-@pytest.mark.parametrize(
+@each_row(
     "reply",
     [
         b"*2147483647\r\n",
@@ -98,16 +99,14 @@ def test_too_long(reply: bytes) -> None:
             follow(*pieces(string(b"before") + reply, size))
 
 
-@pytest.mark.parametrize("kind", [b"+", b"-", b":", b"$", b"*"])
+@each_row("kind", [b"+", b"-", b":", b"$", b"*"])
 def test_a_line_without_end(kind: bytes) -> None:
     """A line is refused once it exceeds the bound, before its end."""
     with pytest.raises(InvalidResponse, match=f"a line of more than {MOST_LINE_BYTES} bytes"):
         follow(kind, *[b"9" * 100] * 100)
 
 
-@pytest.mark.parametrize(
-    "reply", [b"$x\r\n", b"$\r\n", b"*1.5\r\n", b"$" + b"9" * 5_000 + b"\r\n", b"*?\r\n"]
-)
+@each_row("reply", [b"$x\r\n", b"$\r\n", b"*1.5\r\n", b"$" + b"9" * 5_000 + b"\r\n", b"*?\r\n"])
 def test_no_length(reply: bytes) -> None:
     """A header without a length is refused."""
     with pytest.raises((InvalidResponse, ValueError)):

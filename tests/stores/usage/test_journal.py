@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import string
 
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.stores.usage import journal
+from tests.kit.rows import each_row
 
 NAMES = st.text(string.ascii_letters + string.digits + "-_.:ü", min_size=1, max_size=12)
 COUNTED = st.tuples(NAMES.map("key:{}".format), NAMES, NAMES)
@@ -45,7 +45,7 @@ def test_labels():
         assert journal.read_label(foreign) is None
 
 
-@pytest.mark.parametrize("requests", ["", "-1", "1.5", "0x1", "\u0666", "9" * 5_000])
+@each_row("requests", ["", "-1", "1.5", "0x1", "\u0666", "9" * 5_000])
 def test_a_line_of_others(requests):
     """A line with an invalid number counts nothing, and hides no other."""
     text = f"\na|{requests}|api|admitted\na|2|api|admitted".encode()

@@ -12,6 +12,7 @@ from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clients import redis_client
 from gateway.stores.usage.measures import MOST_LINE, pack, split_counts, split_line, unpack
 from gateway.stores.usage.store import RedisUsageStore
+from tests.kit.rows import each_row
 from tests.suites.usage import LATER_S, NOW_S, Writer, read
 
 MEASURES = st.builds(
@@ -31,7 +32,7 @@ def test_what_was_packed_is_read(measures):
     assert unpack(pack(measures)) == measures
 
 
-@pytest.mark.parametrize(
+@each_row(
     "text", ["", "1", "1.2.3", "x.1", "1..2", "-1.2", "1.2.ff.1", "1.2.3." + "f" * 14, "1.2\n"]
 )
 def test_what_is_not_ours(text):

@@ -19,6 +19,7 @@ from gateway.stores.usage import scripts as scripts_module
 from gateway.stores.usage import store as store_module
 from gateway.stores.usage.store import RedisUsageStore
 from gateway.stores.usage.texts import PERIOD_S, read_text, text_names, write_name
+from tests.kit.rows import each_row
 from tests.suites.usage import NOW_S, Writer
 
 OPEN = "gw:{keys}:usage:plan:free"
@@ -313,7 +314,7 @@ NAMES = b"api|admitted,api|limited:plan,search|admitted\n"
 A, B, C = ("api", "admitted"), ("api", "limited:plan"), ("search", "admitted")
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("text", "buckets"),
     [
         (b"", []),

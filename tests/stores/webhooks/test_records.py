@@ -18,6 +18,7 @@ from gateway.stores.webhooks.records import (
     write_integration,
     write_watch,
 )
+from tests.kit.rows import each_row
 
 WATCH = Watch(
     *("w1", "int_1", "https://hook.example/a?b=c", ("pull_request.*", "ticket.created")),
@@ -50,7 +51,7 @@ def test_a_watch_of_an_older_gateway() -> None:
     assert write_watch(read) == written
 
 
-@pytest.mark.parametrize(
+@each_row(
     "change",
     [
         *({"id": "w2"}, {"id": None}, {"integration": "a:b"}, {"integration": ""}),
@@ -71,7 +72,7 @@ def test_records_of_others(change: dict[str, Any]) -> None:
         read_watch("w1", json.dumps(record).encode())
 
 
-@pytest.mark.parametrize(
+@each_row(
     "content", [b"", b"[]", b"7", b"null", b"{}", b"\xff", b"[" * 20_000, b"x" * (MOST_BYTES + 1)]
 )
 def test_no_records(content: bytes) -> None:
@@ -94,7 +95,7 @@ def test_integrations() -> None:
     assert read_integration("int_1", write_integration(older)) == older
 
 
-@pytest.mark.parametrize(
+@each_row(
     "change",
     [
         *({"kind": "github"}, {"kind": "operator"}, {"id_header": "X-Delivery-Id"}),

@@ -16,6 +16,7 @@ from gateway.domain.webhooks.deliveries import (
     KeptEvent,
 )
 from gateway.stores.webhooks.replies import bounds_of, read_claim, read_delivery, read_event
+from tests.kit.rows import each_row
 
 CLAIMED = [b"evt:w:0", b"{}", b"int", b"body", b"2", b"17", 1, 3]
 
@@ -43,7 +44,7 @@ def test_a_claim() -> None:
     assert read_claim("token", [-1, 0, [], []]) == Claim((), None, 0)
 
 
-@pytest.mark.parametrize(
+@each_row(
     "reply",
     [
         None,
@@ -61,7 +62,7 @@ def test_claims_of_another_form(reply: Any) -> None:
         read_claim("token", reply)
 
 
-@pytest.mark.parametrize(
+@each_row(
     ("wanted", "before_us", "bounds"),
     [
         (ALL, 0, ("-inf", "+inf")),
