@@ -222,6 +222,20 @@ def test_an_answer_of_tiny_chunks_takes_turns(parts: ProxyBench) -> None:
     assert not upstream.is_paused
 
 
+def test_a_slow_client_and_tiny_chunks(parts: ProxyBench) -> None:
+    """The next turn does not resume an upstream whose client takes no more."""
+    client = parts.client()
+    upstream = parts.upstreams[-1]
+    client.send(request(parts.key))
+    client.takes = False
+    parts.answer(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+    parts.answer(chunk(bytes(MOST_UNSENT_BYTES - 1_000)) + b"1\r\nx\r\n" * 5_000)
+    parts.loop.run_all()
+    assert upstream.is_paused
+    client.take_all()
+    assert not upstream.is_paused
+
+
 class Broken:
     """A limiter that raises."""
 

@@ -18,11 +18,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.upstreams import Server, Upstream
-from gateway.proxy.upstream_connection import READ_BYTES
+from gateway.proxy.upstream_connection import READ_BYTES, TimedConnection
 from tests.bench.rig import deliver
 from tests.kit.certificates import make_certificate
 from tests.kit.eventually import eventually
 from tests.kit.proxy import Client, proxy_bench, request
+from tests.kit.transport import MemoryTransport
 from tests.kit.upstream import Exchange, build_response, echo
 from tests.kit.wire import Wire, WireError, bearer, build_request
 from tests.proxy.conftest import Bench, Start
@@ -89,6 +90,7 @@ TABLE = [
     ("GET", LENGTH.replace(b"200 OK", b"304 N") + b"\r\n", "304", b"", True),
     ("GET", b"HTTP/1.1 103 E\r\n\r\n" + LENGTH + b"\r\nok", "200", b"ok", True),
     ("GET", b"HTTP/1.1 101 S\r\n\r\n", "502", None, False),
+    ("GET", b"HTTP/1.1 100 C\r\n\r\n" * 16 + LENGTH + b"\r\nok", "200", b"ok", True),
     ("GET", b"HTTP/1.1 100 C\r\n\r\n" * 17, "502", None, False),
     ("GET", b"HTTP/1.1 abc\r\n\r\n", "502", None, False),
     ("GET", b"SSH-2.0-OpenSSH\r\n", "502", None, False),
@@ -186,6 +188,109 @@ def test_an_answer_after_a_finished_request_keeps_its_connection() -> None:
         bench.loop.run_all()
         assert b"\r\n\r\nwholeGET /api/second HTTP/1.1\r\n" in used.written
         assert not used.is_closed
+
+
+def test_interim_responses_of_two_requests() -> None:
+    """Each may have as many as the other."""
+    with proxy_bench() as bench:
+        client = bench.client()
+        for _ in range(2):
+            client.send(request(bench.key, "/api/x"))
+            bench.answer(b"HTTP/1.1 100 C\r\n\r\n" * 16 + LENGTH + b"\r\nok")
+        assert client.statuses == [200, 200]
+        assert not bench.upstreams[0].is_closed
+
+
+def test_a_server_that_answers_and_does_not_take_the_request() -> None:
+    """Its connection is not used again: what is still unsent would come before the next head."""
+    with proxy_bench() as bench:
+        client = bench.client()
+        (end,) = bench.upstreams
+        end.takes = False
+        client.send(request(bench.key, "/api/x", "POST", b"x" * 60_000))
+        exchange = client.connection.exchange
+        assert exchange is not None
+        assert exchange.is_sent
+        end.push(LENGTH + b"\r\nok")
+        assert (client.statuses, end.is_closed) == ([200], True)
+
+
+class Unread:
+    """A TLS connection that has received more than it has passed on."""
+
+    def has_unread(self) -> bool:
+        return True
+
+
+def test_decrypted_bytes_behind_an_answer() -> None:
+    """Over TLS they may be there already: the connection is not used again."""
+    with proxy_bench() as bench:
+        client = bench.client()
+        (end,) = bench.upstreams
+        end.protocol._tls = Unread()
+        client.send(request(bench.key, "/api/x"))
+        end.push(LENGTH + b"\r\nok")
+        assert (client.statuses, end.is_closed) == ([200], True)
+
+
+@pytest.mark.parametrize(
+    ("is_used", "answer", "failures"),
+    [
+        (True, b"", 0),  # it may close an idle connection at any moment
+        (False, b"", 1),
+        (True, b"HTTP/1.1 200 OK\r\n", 1),
+        (True, LENGTH + b"\r\no", 0),  # what it says of its own answer
+        (True, b"SSH-2.0-OpenSSH\r\n", 1),
+        (True, CHUNKED + b"x\r\n", 0),
+    ],
+)
+def test_failures_of_the_server(is_used: bool, answer: bytes, failures: int) -> None:
+    """Only those before an answer has begun; enough of them eject it."""
+    with proxy_bench() as bench:
+        client = bench.client()
+        (pool,) = bench.context.pools._by_server.values()
+        if is_used:
+            client.send(request(bench.key, "/api/first"))
+            bench.answer()
+        client.send(request(bench.key, "/api/x", "POST"))
+        (end,) = bench.upstreams
+        end.push(answer)
+        end.end()
+        bench.loop.run_all()
+        assert pool.health.failures == failures
+
+
+def test_an_answer_that_is_late() -> None:
+    """It is a failure of the server."""
+    with proxy_bench() as bench:
+        client = bench.client()
+        (pool,) = bench.context.pools._by_server.values()
+        client.send(request(bench.key, "/api/x"))
+        client.connection.check_deadline(bench.loop.now_s + pool.response_s)
+        assert (client.statuses, pool.health.failures) == ([504], 1)
+
+
+@pytest.mark.parametrize(("body", "waited_s"), [(b"whole", 3.0), (b"who", 0.0)])
+def test_how_long_a_server_took(
+    monkeypatch: pytest.MonkeyPatch, body: bytes, waited_s: float
+) -> None:
+    """Its time begins when it has the whole request: an answer that comes before is not late."""
+    with proxy_bench() as bench:
+        (pool,) = bench.context.pools._by_server.values()
+        pool.health.counted = True
+        found: list[float] = []
+        monkeypatch.setattr(type(pool), "answered", lambda _pool, _status, s: found.append(s))
+        connection = TimedConnection(pool)
+        end = MemoryTransport(connection)
+        connection.connection_made(end)
+        pool.idle.append(connection)
+        client = Client(bench.context)
+        client.send(request(bench.key, "/api/x", "POST", b"whole")[:-5])
+        bench.loop.advance(2.0)
+        client.send(body)
+        bench.loop.advance(3.0)
+        end.push(LENGTH + b"\r\nok")
+        assert found == [waited_s]
 
 
 def test_a_head_that_comes_at_once_and_is_too_long() -> None:
