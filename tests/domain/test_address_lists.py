@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.domain.address_lists import AccessList, AddressRanges
 from gateway.domain.networks import Network, is_within
+from tests.kit.reach import reached, reaches
 
 #: Few bits of each half differ, so that ranges often meet, contain or repeat each other.
 _v4 = st.builds(
@@ -27,6 +28,7 @@ _v6 = st.builds(
 _networks = st.lists(st.one_of(_v4, _v6), max_size=12)
 
 
+@reaches(0.3)
 @given(_networks, st.lists(st.one_of(_v4, _v6), max_size=12))
 def test_membership(networks: list[Network], others: list[Network]) -> None:
     """Of the first and last address of each range, of those beside it, and of other ranges'."""
@@ -38,6 +40,7 @@ def test_membership(networks: list[Network], others: list[Network]) -> None:
             for near in (number - 1, number, number + 1):
                 if 0 <= near < 1 << bits:
                     address = make(near)
+                    reached()
                     assert (address in ranges) == is_within(address, networks)
 
 

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.canary import Canary
+from tests.kit.reach import reached, reaches
 
 SUBJECTS = [f"key-{at}" for at in range(10_000)]
 
@@ -38,12 +39,14 @@ def test_the_share(percent: float) -> None:
         assert number == percent * 100
 
 
+@reaches(0.2)
 @given(st.floats(0, 100), st.floats(0, 100))
 def test_who_had_it_keeps_it(one: float, other: float) -> None:
     """A larger share has all clients of a smaller one, whatever the route."""
     smaller, larger = sorted((one, other))
     for subject in SUBJECTS[:100]:
         if Canary("beta", smaller).takes(Request(subject)):
+            reached()
             assert Canary("beta", larger).takes(Request(subject))
 
 

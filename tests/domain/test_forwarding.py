@@ -6,8 +6,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.forwarding import RESERVE, RetryBudget
+from tests.kit.reach import reached, reaches
 
 
+@reaches(0.2)
 @given(st.lists(st.booleans(), max_size=400), st.floats(0.001, 1))
 def test_retries_are_a_share_of_the_requests(steps: list[bool], share: float) -> None:
     """However requests (False) and failed attempts (True) alternate, and whatever was saved up."""
@@ -19,6 +21,7 @@ def test_retries_are_a_share_of_the_requests(steps: list[bool], share: float) ->
         else:
             budget.add(share)
             requests += 1
+        reached()
         assert retries <= RESERVE + share * requests + 1e-6
 
 

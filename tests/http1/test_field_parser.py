@@ -14,6 +14,7 @@ from gateway.errors import KEY_CONFLICTING, KEY_MISSING, Refusal
 from gateway.http1 import field_parser, own_fields
 from gateway.http1.field_parser import FieldParser
 from gateway.http1.head import Fields, parse_fields
+from tests.kit.reach import reached, reaches
 
 HOST = b"Host: a\r\n"
 KEY = b"gwk_production_7h3k9m2p4q6r_0123456789ABCDEFGHIJKLMNOPQRSTUV012345"
@@ -104,6 +105,7 @@ def meaning(parsed: Fields | Refusal) -> object:
 
 
 @pytest.mark.parametrize("rules", RULES.values(), ids=RULES)
+@reaches(0.5)
 @given(
     blocks=st.lists(
         st.tuples(st.lists(st.sampled_from(LINES), max_size=6), st.sampled_from([0, 1, 1])),
@@ -119,6 +121,7 @@ def test_the_cache_changes_no_meaning(
     parser = FieldParser(rules)
     for lines, minor in [*blocks, *blocks, *blocks]:
         block = HOST * has_host + b"".join(lines)
+        reached()
         assert meaning(parser.parse(block, minor)) == meaning(parse_fields(rules, block, minor))
 
 

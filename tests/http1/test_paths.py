@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from gateway.errors import BAD_TARGET, TOO_MANY_SEGMENTS, Refusal
 from gateway.http1.paths import MOST_SEGMENTS, CanonicalPath, canonical
+from tests.kit.reach import mostly, reached, reaches
 
 SEARCH = ("api", "search", "x")
 
@@ -187,7 +188,20 @@ def test_dots_beside_a_slash_that_is_kept(sent: bytes) -> None:
     assert canonical(sent, keeps_slashes=True) is BAD_TARGET
 
 
-@given(st.binary(max_size=40).map(lambda tail: b"/" + tail))
+PLAIN = [b"/", b"//", b".", b"%2e", b"api", b"search", b"%73", b"a", b"%25", b"2e", b"%c3%a9", b"?"]
+ODD = [b"..", b"%2E%2e", b"%2f", b";x", b"\\", b"%5c", b"%252e", b"%00", b"%c0%ae", b"=", b"%3b"]
+
+
+def path_of(pieces: list[bytes]) -> st.SearchStrategy[bytes]:
+    return st.lists(st.sampled_from(pieces), max_size=12).map(lambda drawn: b"/" + b"".join(drawn))
+
+
+#: Paths, most of which are not refused.
+PATHS = mostly(path_of(PLAIN), path_of([*PLAIN, *ODD]))
+
+
+@reaches(0.2)
+@given(mostly(PATHS, st.binary(max_size=40).map(lambda tail: b"/" + tail)))
 @example(b"/%2e%2e%2f")
 @example(b"/%2fa./%23")
 def test_any_bytes_are_canonical_once_or_refused(target: bytes) -> None:
@@ -195,6 +209,7 @@ def test_any_bytes_are_canonical_once_or_refused(target: bytes) -> None:
     for keeps_slashes in (False, True):
         result = canonical(target, keeps_slashes=keeps_slashes)
         if isinstance(result, CanonicalPath):
+            reached()
             again = canonical(result.path + result.query, keeps_slashes=keeps_slashes)
             assert again == result
 
@@ -213,18 +228,24 @@ def settled_one_by_one(path: bytes) -> bytes:
     )
 
 
+def encoded(codes: st.SearchStrategy[bytes]) -> st.SearchStrategy[bytes]:
+    """Each byte encoded, with digits of either case."""
+    forms = st.sampled_from([b"%%%02x", b"%%%02X"])
+    return st.builds(lambda form, drawn: b"".join(form % one for one in drawn), forms, codes)
+
+
+ANY = st.integers(0x21, 0x7E).map(lambda code: b"%c" % code)
+#: Characters that a path may have as they are, or encoded.
+KEPT = st.sampled_from([b"%c" % code for code in range(0x21, 0x7F) if code not in b"#%/;?\\"])
+CODES = st.sampled_from([b"%4a", b"%4A", b"%6f", b"%e4%b8%ad", b"%C3%A9", b"%c3%a9"])
+
+
+@reaches(0.2)
 @settings(max_examples=500)
 @given(
-    st.lists(
-        st.one_of(
-            st.binary(min_size=1, max_size=2).map(lambda b: b"".join(b"%%%02x" % c for c in b)),
-            st.binary(min_size=1, max_size=2).map(lambda b: b"".join(b"%%%02X" % c for c in b)),
-            st.sampled_from(
-                [b"%4a", b"%4A", b"%6f", b"%fF", b"%Ff", b"%e4%b8%ad", b"%C3%A9", b"="]
-            ),
-            st.integers(0x21, 0x7E).map(lambda c: bytes((c,))),
-        ),
-        max_size=12,
+    mostly(
+        st.lists(CODES | encoded(KEPT) | KEPT, max_size=12),
+        st.lists(CODES | encoded(st.binary(min_size=1, max_size=2)) | ANY, max_size=12),
     ).map(lambda pieces: b"/x" + b"".join(pieces))
 )
 @example(b"/x" + bytes(range(0x21, 0x7F)).translate(None, b"#%/;?\\."))
@@ -235,6 +256,7 @@ def test_all_at_once_equals_one_by_one(target: bytes) -> None:
     path = target.partition(b"?")[0]
     if isinstance(result, Refusal) or re.search(rb"/[./]*(/|\Z)", unquote_to_bytes(path)):
         return
+    reached()
     assert result.path == settled_one_by_one(path)
     assert "/".join(("", *result.segments)).encode() == unquote_to_bytes(path)
 
@@ -288,11 +310,6 @@ def test_the_work_does_not_grow_with_the_path(start: bytes, shape: bytes) -> Non
     assert calls_for(long) <= max(calls_for(short), 30) + 12 * MOST_SEGMENTS
 
 
-PIECES = st.sampled_from(
-    [b"/", b"//", b".", b"..", b"%2e", b"%2E%2e", b"api", b"search", b"%73", b"a", b"%2f", b";x"]
-    + [b"\\", b"%5c", b"%25", b"2e", b"%252e", b"%00", b"%c3%a9", b"%c0%ae", b"?", b"=", b"%3b"]
-)
-
 #: How upstreams may read a path.
 READINGS = {
     "raw": lambda path: path,
@@ -316,12 +333,14 @@ def resolve(path: bytes) -> list[bytes]:
     return kept
 
 
-@given(st.lists(PIECES, max_size=12).map(lambda pieces: b"/" + b"".join(pieces)))
+@reaches(0.2)
+@given(PATHS)
 def test_every_reading_sees_what_was_matched(target: bytes) -> None:
     """However an upstream reads the forwarded path, it gets the segments that were matched."""
     result = canonical(target)
     if isinstance(result, Refusal):
         return
+    reached()
     matched = [segment.encode() for segment in result.segments]
     for name, read in READINGS.items():
         if name == "raw":

@@ -14,6 +14,7 @@ from gateway.domain.limits import Check, Decision, Limit
 from gateway.limiting.memory import MemoryLimiter
 from gateway.limiting.prepaid import MOST_UNITS, PART_OF_USED, PrepaidLimiter
 from gateway.limiting.refusal_cache import RefusalCache
+from tests.kit.reach import reached, reaches
 
 SECOND_US = 1_000_000
 START_US = 1_767_292_772 * SECOND_US
@@ -355,6 +356,7 @@ def test_addresses_are_bounded() -> None:
     assert len(found) == 5
 
 
+@reaches(0.1)
 @given(
     st.integers(1, 200),
     st.lists(
@@ -373,5 +375,6 @@ def test_never_beyond_the_limit(amount: int, steps: list[tuple[int, int, int]]) 
             if decision.allowed:
                 admitted.append(store.now_us)
     for first, at_us in enumerate(admitted):
+        reached()
         within = [each for each in admitted[first:] if each < at_us + 60 * SECOND_US]
         assert len(within) <= amount

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gateway.domain.limits import Check, Decision, Limit
 from gateway.limiting.memory import MemoryLimiter
 from gateway.limiting.refusal_cache import AGE_NS, NEVER_US, RESET_GRACE_NS, RefusalCache
+from tests.kit.reach import reached, reaches
 from tests.stores.limits.test_limiter import DAILY, FIVE, FREE, check_of
 from tests.suites.limiter import START_US, examples
 
@@ -230,6 +231,7 @@ LIMITS = st.lists(
 WAITS = st.one_of(st.integers(0, 70_000_000), st.sampled_from([0, 1, 999_999, 61_000_000]))
 
 
+@reaches(0.2)
 @given(
     limits=LIMITS,
     steps=st.lists(st.tuples(WAITS, st.sampled_from([0, 1, 1, 1, 2, 5, 60])), max_size=40),
@@ -242,9 +244,11 @@ def test_admits_as_without(limits: list[Limit], steps: list[tuple[int, int]]) ->
     for wait_us, cost in steps:
         clocked.now_us += wait_us
         given, right = clocked.ask(check.at_cost(cost)), plain.decide_now(check.at_cost(cost))
+        reached()
         assert given.allowed == right.allowed
 
 
+@reaches(0.2)
 @given(limits=LIMITS, cost=st.integers(1, 6), waits=st.lists(WAITS, max_size=40))
 @examples
 def test_reports_as_without(limits: list[Limit], cost: int, waits: list[int]) -> None:
@@ -255,6 +259,7 @@ def test_reports_as_without(limits: list[Limit], cost: int, waits: list[int]) ->
         clocked.now_us += wait_us
         given, right = clocked.ask(check), plain.decide_now(check)
         late_us = right.now_us - given.now_us
+        reached()
         assert 0 <= late_us < AGE_NS // 1000
         assert 0 <= given.reset_us - right.reset_us <= late_us
         assert given.remaining == right.remaining
@@ -265,6 +270,7 @@ def test_reports_as_without(limits: list[Limit], cost: int, waits: list[int]) ->
         assert (given.allowed, given.governing) == (right.allowed, right.governing)
 
 
+@reaches(0.3)
 @given(st.lists(st.integers(1, 3_000_000), min_size=30, max_size=60))
 @settings(deadline=None)
 def test_waiting_the_returned_time_is_enough(waits: list[int]) -> None:
@@ -275,4 +281,5 @@ def test_waiting_the_returned_time_is_enough(waits: list[int]) -> None:
         decision = clocked.ask(check)
         if decision.retry_us is not None:
             clocked.now_us += decision.retry_us
+            reached()
             assert clocked.ask(check).allowed

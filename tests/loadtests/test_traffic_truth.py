@@ -28,6 +28,7 @@ from loadtests.traffic.truth import (
     Broken,
     Witness,
 )
+from tests.kit.reach import reached, reaches
 from tests.kit.rows import each_row
 
 PLAIN = Limit("search", "rate", 6, UNITS_US["minute"])
@@ -136,6 +137,7 @@ steps = st.lists(
     [(PLAIN,), (BURST,), (QUOTA,), (BURST, PLAIN), (PLAIN, QUOTA, BURST)],
     ids=lambda limits: "+".join(limit.name for limit in limits),
 )
+@reaches(0.3)
 @given(steps=steps, cost=st.integers(1, 2), waits=st.booleans())
 def test_no_violation_of_a_correct_gateway(
     limits: tuple[Limit, ...], steps: list[tuple[int, int, int]], cost: int, waits: bool
@@ -153,6 +155,7 @@ def test_no_violation_of_a_correct_gateway(
         sent_us = now_us + pause_us
         now_us = sent_us + there_us + back_us
         heard = gateway.ask(sent_us, sent_us + there_us, now_us)
+        reached()
         assert witness.hear(meets, heard) == []
         if waits and heard.retry_after_s is not None:
             turn = witness.turn
@@ -162,6 +165,7 @@ def test_no_violation_of_a_correct_gateway(
             assert witness.hear_after_wait(again, heard.retry_after_s, turn) == []
 
 
+@reaches(0.3)
 @example(steps=[(0, 0, 1), (0, 0, 0)])  # the second answer comes as the first request is sent
 @given(steps=steps)
 def test_no_violations_for_clients_that_share_a_key(
@@ -177,6 +181,7 @@ def test_no_violations_for_clients_that_share_a_key(
         at_us += pause_us // 8
         answers.append(gateway.ask(max(0, at_us - there_us), at_us, at_us + back_us))
     for each in sorted(answers, key=lambda heard: heard.told_s):
+        reached()
         assert witness.hear(met(BURST, PLAIN), each) == []
 
 

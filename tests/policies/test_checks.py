@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from gateway.domain.limits import Limit
 from gateway.policies.checks import most_admitted
+from tests.kit.reach import reached, reaches
 from tests.policies.folder import complaints, write
 
 
@@ -316,6 +317,7 @@ def test_many_names_are_not_all_listed(tmp_path: Path) -> None:
     assert complaint.endswith("r18, r19 and 80 more")
 
 
+@reaches(0.5)
 @given(
     st.builds(
         Limit,
@@ -341,6 +343,7 @@ def test_most_admitted_is_never_exceeded(limit: Limit, gaps: list[int], width: i
             admitted.append(now)
     most = most_admitted(limit, width, sliding=True)
     for start in admitted:
+        reached()
         assert len([moment for moment in admitted if start <= moment < start + width]) <= most
     most = most_admitted(limit, width, sliding=False)
     for start in range(0, 130, width):

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from gateway.policies import documents
 from gateway.policies.documents import MAX_BYTES, read_documents
 from gateway.policies.faults import Fault
+from tests.kit.reach import reached, reaches
 from tests.policies.folder import ROUTES, complaints, faults_of, write
 
 
@@ -170,6 +171,7 @@ SCRAPS = [
 ]  # fmt: skip
 
 
+@reaches(0.3)
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.one_of(st.binary(max_size=60), st.lists(st.sampled_from(SCRAPS), max_size=30)))
 def test_any_content_is_a_policy_or_faults(tmp_path: Path, content: bytes | list[str]) -> None:
@@ -178,5 +180,6 @@ def test_any_content_is_a_policy_or_faults(tmp_path: Path, content: bytes | list
     text = content if isinstance(content, bytes) else "".join(content).encode()
     (tmp_path / "routes.yaml").write_bytes(text)
     for fault in faults_of(tmp_path):
+        reached()
         assert isinstance(fault, Fault)
         assert len(str(fault).splitlines()) == 1

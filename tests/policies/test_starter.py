@@ -14,6 +14,7 @@ from gateway.domain.policy import Policy
 from gateway.policies.load import load
 from gateway.policies.openapi import Document, Operation, Unusable
 from gateway.policies.starter import build_starter, to_pattern
+from tests.kit.reach import reached, reaches
 
 
 def write(folder: Path, *operations: tuple[str, ...], **more: object) -> Policy:
@@ -161,6 +162,7 @@ _operations = st.tuples(
 )
 
 
+@reaches(0.2)
 @settings(
     max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
 )
@@ -176,5 +178,6 @@ def test_any_document(
         return
     for name, content in starter.files.items():
         (tmp_path / name).write_text(content, "utf-8")
+    reached()
     assert len(load(tmp_path).routes) == starter.routes
     assert json.loads(starter.files["policy.schema.json"])

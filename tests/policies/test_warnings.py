@@ -13,6 +13,7 @@ from gateway.limiting.memory import MemoryLimiter
 from gateway.policies.load import read_policy
 from gateway.policies.warnings import MOST_WARNINGS, _bound
 from tests.docs.pages import ROOT
+from tests.kit.reach import reached, reaches
 from tests.policies.folder import write
 
 NOW_US = 1_800_000_000_000_000
@@ -130,6 +131,7 @@ def rates(name: str) -> st.SearchStrategy[Limit]:
     )
 
 
+@reaches(0.2)
 @given(
     limit=rates("limit"),
     other=rates("other"),
@@ -147,6 +149,7 @@ def test_a_limit_that_is_reported_never_refuses_alone(
     for pause_us in pauses_us:
         now_us += pause_us
         decision = limiter.decide_now(Check((limit, other), ("a", "b")))
+        reached()
         assert decision.refusing in (0, 2, 3)
 
 

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from redis.crc import key_slot
 
 from gateway.stores import names
+from tests.kit.reach import reached, reaches
 
 #: Every function that makes a name, and its arguments.
 MADE: list[tuple[Callable[..., str], tuple[object, ...]]] = [
@@ -29,6 +30,7 @@ MADE: list[tuple[Callable[..., str], tuple[object, ...]]] = [
 ]
 
 
+@reaches(0.3)
 @given(st.text(), st.text())
 def test_a_name_is_of_one_subject(first: str, second: str) -> None:
     """Names of keys and accounts can be read back, and two subjects never share a name."""
@@ -40,6 +42,7 @@ def test_a_name_is_of_one_subject(first: str, second: str) -> None:
             made = [name_of(text) for text in (first, second)]
         except UnicodeEncodeError:  # not encodable
             continue
+        reached()
         assert names.subject_of(made[0].encode(), prefix) == first
         assert (made[0] == made[1]) == (first == second)
 

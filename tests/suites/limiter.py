@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gateway.domain.limits import LEASE_US, PERIODS_US, Check, Decision, Limit
+from tests.kit.reach import reached, reaches
 from tests.kit.rows import each_row
 from tests.suites import every_rig
 
@@ -614,6 +615,7 @@ class LimiterSuite:
         of, taken = trace
         assert [as_figures(d) for d in replay(rig, of, taken)] == list(recount(of, taken))
 
+    @reaches(0.1)
     @given(trace=traces())
     @examples
     def test_promise(self, rig: Rig, trace: tuple[tuple[Limit, ...], list[Step]]) -> None:
@@ -625,6 +627,7 @@ class LimiterSuite:
             for index, (start_us, _) in enumerate(passed):
                 sent = 0
                 for now_us, cost in () if x.shadow else passed[index:]:
+                    reached()
                     sent += cost
                     if x.kind == "rate" and now_us - start_us < x.window_us:
                         assert sent <= x.peak
@@ -644,6 +647,7 @@ class LimiterSuite:
         counted = [(step, decision) for step, decision in whole if decision.allowed and step[1]]
         assert replay(rig, of, [step for step, _ in counted]) == [d for _, d in counted]
 
+    @reaches(0.05)
     @given(trace=traces(back=True), seconds=st.booleans())
     @examples
     def test_waiting_is_enough(
@@ -660,12 +664,14 @@ class LimiterSuite:
             )
             past = taken[: index + 1]
             early, late = (now_us + decision.retry_us - 1, cost), (now_us + wait_us, cost)
+            reached()
             assert decision.retry_us >= 1
             *_, too_early, in_time = replay(rig, of, [*past, early, late])
             assert not too_early.allowed
             assert in_time.allowed
             break
 
+    @reaches(0.3)
     @given(trace=leased(), values=limit("plan:candidate"), at=st.integers(0, 3))
     @examples
     def test_a_candidate_changes_nothing(
@@ -678,6 +684,7 @@ class LimiterSuite:
         with_it = replay(rig, (*of[:place], tried, *of[place:]), taken, ends)
         for plain, decision in zip(replay(rig, of, taken, ends), with_it, strict=True):
             low, high = decision.refusing & ((1 << place) - 1), decision.refusing >> (place + 1)
+            reached()
             assert plain == replace(
                 decision,
                 governing=decision.governing - (decision.governing > place),
@@ -747,6 +754,7 @@ class LimiterSuite:
         answers = [as_figures(decision) for decision in replay(rig, *trace)]
         assert answers == list(recount(*trace))
 
+    @reaches(0.1)
     @given(trace=leased())
     @examples
     def test_never_more_leases(
@@ -763,6 +771,7 @@ class LimiterSuite:
                 held[turn] = now_us + LEASE_US
             living = sum(until_us > now_us for until_us in held.values())
             for x in of:
+                reached()
                 assert x.kind != "concurrency" or x.shadow or living <= x.amount
 
     @given(trace=costed())

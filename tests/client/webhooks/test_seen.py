@@ -10,6 +10,8 @@ from gateway_client.webhooks import MemorySeen
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.kit.reach import reached, reaches
+
 #: (operation, key, seconds), or the seconds that pass.
 STEPS = st.one_of(
     st.tuples(
@@ -19,6 +21,7 @@ STEPS = st.one_of(
 )
 
 
+@reaches(0.2)
 @given(st.integers(1, 6), st.lists(STEPS, max_size=60))
 def test_it_keeps_what_it_is_given(most: int, steps: list[Any]) -> None:
     """A value stays for its time, unless it is removed, or there are too many after it."""
@@ -47,6 +50,7 @@ def test_it_keeps_what_it_is_given(most: int, steps: list[Any]) -> None:
         model[key] = (value, ends)
         if len(model) > most:
             del model[next(iter(model))]
+        reached()
         assert len(seen) == len(model) <= most
 
 

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from gateway.domain.identity import Absent, Identity
 from gateway.domain.keys import Account
 from gateway.stores.keys.cache import IdentityCache
+from tests.kit.reach import reached, reaches
 from tests.suites.keys import plain_key
 
 
@@ -135,6 +136,7 @@ steps = st.lists(
 )
 
 
+@reaches(0.3)
 @given(steps)
 def test_invalidated_identities_are_not_current(steps):
     """After any changes the cache holds exactly what was added and not invalidated since."""
@@ -155,6 +157,7 @@ def test_invalidated_identities_are_not_current(steps):
         else:
             held.clear()
             memory.clear()
+        reached()
         assert len(memory) == len(held)
         for each in "abcd":
             assert memory.find(each) is held.get(each)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from gateway.domain.limits import MOST_LIMITS, PERIODS_US, Check, Decision, Limit, Standing
 from gateway.stores.limits.script import UnreadableReply, build_command, is_sendable, read_reply
+from tests.kit.reach import mostly, reached, reaches
 
 LIMIT = Limit("plan", "rate", 5, 60_000_000)
 NOW = 1_800_000_000_000_000
@@ -47,18 +48,32 @@ def test_decisions_are_read(limits: int) -> None:
     )
 
 
-@given(st.binary(max_size=200) | st.just(reply(answer(1), answer(2))), st.lists(st.integers(0, 3)))
-@example(reply(answer(1)), [1, 1])
-@example(reply(answer(2)), [1])
-@example(reply(answer(2, governing=2)), [2])
-def test_any_bytes_are_an_answer_or_none(replied: bytes, sizes: list[int]) -> None:
+SIZES = st.lists(st.integers(0, 3), min_size=1, max_size=9)
+ANSWERS = SIZES.map(lambda sizes: (reply(*map(answer, sizes)), sizes))
+#: Of other sizes, and of any governing limit.
+ODD_ANSWERS = st.tuples(
+    st.lists(st.builds(answer, st.integers(0, 3), st.integers(0, 4)), max_size=9).map(
+        lambda answers: reply(*answers)
+    ),
+    SIZES,
+)
+
+
+@reaches(0.2)
+@given(mostly(ANSWERS, st.tuples(st.binary(max_size=200), SIZES), ODD_ANSWERS))
+@example((reply(answer(1)), [1, 1]))
+@example((reply(answer(2)), [1]))
+@example((reply(answer(2, governing=2)), [2]))
+def test_any_bytes_are_an_answer_or_none(told: tuple[bytes, list[int]]) -> None:
     """A reply has a decision for each check, each about one of its limits, or cannot be read."""
+    replied, sizes = told
     checks = [check_of(limits) for limits in sizes]
     try:
         decisions, _ = read_reply(replied, checks)
     except UnreadableReply:
         return
     for check, decision in zip(checks, decisions, strict=True):
+        reached()
         assert len(decision.standings) == len(check.limits)
         assert not check.limits or 0 <= decision.governing < len(check.limits)
 

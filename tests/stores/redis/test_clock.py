@@ -17,6 +17,7 @@ from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clock import LATEST_US, ClockKeeper, StoreClock
 from gateway.stores.redis.errors import translated
 from tests.kit.eventually import eventually
+from tests.kit.reach import reached, reaches
 from tests.kit.redis_server import RedisServer
 
 HOUR = 3_600_000_000
@@ -93,6 +94,7 @@ trips = st.lists(
 )
 
 
+@reaches(0.3)
 @given(trips, st.integers(-(10**9), 10**9))
 def test_it_is_wrong_by_a_round_trip_at_most(
     trips: list[tuple[int, int, int]], ahead_us: int
@@ -107,6 +109,7 @@ def test_it_is_wrong_by_a_round_trip_at_most(
         known = host.clock._ahead_us is not None
         host.ask(store_us, there_us, back_us)
         true_us = store_us + back_us
+        reached()
         assert abs(host.clock.now_us() - true_us) <= there_us + back_us
         if known:
             moved_us = abs(host.clock.now_us() - host.steady_us - before_us)
