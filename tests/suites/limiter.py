@@ -155,7 +155,8 @@ class Recount:
 
     def used(self, now: int) -> int:
         last = now // self.width
-        return sum(cost for slot, cost in self.events if last - self.reach <= slot <= last)
+        first = last - self.reach
+        return sum(cost for slot, cost in self.events if first <= slot <= last)
 
     def ahead(self, now: int) -> int:
         return 0 if self.limit.burst is None else max(0, self.full_at - now)
@@ -408,19 +409,34 @@ def as_figures(decision: Decision) -> dict[str, Any]:
 # -- what is tried --------------------------------------------------------------------------------
 
 
+# Strategies are made once: to make one for each draw takes as long as the draw.
+KINDS = st.sampled_from(("rate", "rate", "burst", "burst", "quota"))
+AMOUNTS = st.integers(1, 9)
+WINDOWS_US = st.sampled_from((1_000_000, 60_000_000, 100_003, 3_600_000_000))
+MORE = st.integers(0, 6)
+ONE_OF_FIVE = st.integers(0, 4)
+ONE_OF_SIX = st.integers(0, 5)
+NEARLY = st.integers(-1, 1)
+COSTS = st.sampled_from((1, 1, 1, 1, 2, 3, 0, 12))
+EACH_COST = st.sampled_from((0, 0, 1, 1, 2, 3, 12))
+LEAPS_US = st.sampled_from((0, 0, 1, 3_600_000_000, 86_400_000_000))
+UNITS = st.sampled_from((1, 1, 1, 0))
+TAGS = st.tuples(st.sampled_from((0, 101, 102, 103, 2**52)), st.sampled_from((21, 22, 2**52)))
+
+
 @st.composite
 def limit(draw: st.DrawFn, name: str = "plan") -> Limit:
-    kind = draw(st.sampled_from(("rate", "rate", "burst", "burst", "quota")))
-    amount = draw(st.integers(1, 9))
-    window_us = draw(st.sampled_from((1_000_000, 60_000_000, 100_003, 3_600_000_000)))
-    burst = amount + draw(st.integers(0, 6)) if kind == "burst" else None
+    kind = draw(KINDS)
+    amount = draw(AMOUNTS)
+    window_us = draw(WINDOWS_US)
+    burst = amount + draw(MORE) if kind == "burst" else None
     return Limit(name, "quota" if kind == "quota" else "rate", amount, window_us, burst)
 
 
 @st.composite
 def limits(draw: st.DrawFn) -> tuple[Limit, ...]:
     names = ("plan", "search", "daily")[: draw(st.integers(1, 3))]
-    return tuple(replace(draw(limit(name)), shadow=draw(st.integers(0, 4)) == 0) for name in names)
+    return tuple(replace(draw(limit(name)), shadow=draw(ONE_OF_FIVE) == 0) for name in names)
 
 
 @st.composite
@@ -428,12 +444,13 @@ def steps(draw: st.DrawFn, of: Sequence[Limit], *, back: bool = False) -> list[S
     """Times at and around the boundaries of slots, tokens and windows."""
     units = [0, 0, 1, *(u for x in of for u in (x.slot_us, x.unit_us, x.window_us, x.slot_us * 61))]
     now_us = START_US + draw(st.integers(0, 2 * of[0].window_us))
+    leaps = st.sampled_from(units)
     taken: list[Step] = []
     for _ in range(draw(st.integers(1, 40))):
-        leap = draw(st.sampled_from(units)) + draw(st.integers(-1, 1))
-        forward = not back or draw(st.integers(0, 5)) > 0
+        leap = draw(leaps) + draw(NEARLY)
+        forward = not back or draw(ONE_OF_SIX) > 0
         now_us += max(0, leap) if forward else -abs(leap)
-        taken.append((now_us, draw(st.sampled_from((1, 1, 1, 1, 2, 3, 0, 12)))))
+        taken.append((now_us, draw(COSTS)))
     return taken
 
 
@@ -451,7 +468,7 @@ def leased(
     of = [*draw(limits())] if draw(st.booleans()) else []
     for name in ("connections", "sessions")[: draw(st.integers(1, 2))]:
         held = Limit(name, "concurrency", draw(st.integers(1, 4)), LEASE_US)
-        held = replace(held, shadow=draw(st.integers(0, 4)) == 0)
+        held = replace(held, shadow=draw(ONE_OF_FIVE) == 0)
         of.insert(draw(st.integers(0, len(of))), held)
     taken = draw(steps([Limit("x", "concurrency", 3, LEASE_US), *of], back=back))
     ends: dict[int, list[int]] = {}
@@ -467,8 +484,9 @@ def costed(
 ) -> tuple[tuple[Limit, ...], list[tuple[int, Cost]], dict[int, list[int]]]:
     """The same, where some steps have another cost in each limit."""
     of, taken, ends = draw(leased(back=True))
-    each = st.tuples(*(st.sampled_from((0, 0, 1, 1, 2, 3, 12)) for _ in of))
-    return of, [(at_us, draw(st.just(cost) | each)) for at_us, cost in taken], ends
+    each = st.tuples(*(EACH_COST for _ in of))
+    costs = ((at_us, draw(each) if draw(st.booleans()) else cost) for at_us, cost in taken)
+    return of, list(costs), ends
 
 
 #: Limits, steps, the ends of some of them, and the connection of each.
@@ -480,15 +498,13 @@ def connected(draw: st.DrawFn) -> Connected:
     """The same for limits of all kinds: few connections, with requests in several workers."""
     of, taken, ends = draw(costed())
     counting = Limit("clients", "connections", draw(st.integers(1, 3)), LEASE_US)
-    counting = replace(counting, shadow=draw(st.integers(0, 4)) == 0)
+    counting = replace(counting, shadow=draw(ONE_OF_FIVE) == 0)
     at = draw(st.integers(0, len(of)))
-    unit = st.sampled_from((1, 1, 1, 0))
     wider: list[tuple[int, Cost]] = [
-        (now_us, cost if isinstance(cost, int) else (*cost[:at], draw(unit), *cost[at:]))
+        (now_us, cost if isinstance(cost, int) else (*cost[:at], draw(UNITS), *cost[at:]))
         for now_us, cost in taken
     ]
-    tag = st.tuples(st.sampled_from((0, 101, 102, 103, 2**52)), st.sampled_from((21, 22, 2**52)))
-    return (*of[:at], counting, *of[at:]), wider, ends, [draw(tag) for _ in taken]
+    return (*of[:at], counting, *of[at:]), wider, ends, [draw(TAGS) for _ in taken]
 
 
 @st.composite
@@ -508,7 +524,7 @@ def changes(draw: st.DrawFn) -> list[Part]:
 @st.composite
 def changed(draw: st.DrawFn, of: Limit) -> Limit:
     other = draw(limit(of.name))
-    if draw(st.integers(0, 5)):
+    if draw(ONE_OF_SIX):
         burst = other.burst if of.kind == "rate" else None
         return replace(of, amount=other.amount, burst=burst)
     return replace(other, shadow=of.shadow)
@@ -526,13 +542,14 @@ def dated(draw: st.DrawFn) -> tuple[tuple[Limit, ...], list[Step]]:
         of.append(replace(plain, zone=draw(st.sampled_from(zones)), month_day=day))
     now_us = START_US + draw(st.integers(0, 3 * 366 * 24)) * 3_600_000_000
     taken: list[Step] = []
+    calendars = st.sampled_from([x.calendar for x in of])
     for _ in range(draw(st.integers(1, 30))):
-        calendar = draw(st.sampled_from([x.calendar for x in of]))
-        leap = draw(st.sampled_from((0, 0, 1, 3_600_000_000, 86_400_000_000)))
+        calendar = draw(calendars)
+        leap = draw(LEAPS_US)
         if calendar is not None and draw(st.booleans()):
-            leap = calendar.bounds(now_us).end - now_us + draw(st.integers(-1, 1))
+            leap = calendar.bounds(now_us).end - now_us + draw(NEARLY)
         now_us += leap
-        taken.append((now_us, draw(st.sampled_from((1, 1, 1, 2, 3, 0, 12)))))
+        taken.append((now_us, draw(COSTS)))
     return tuple(of), taken
 
 

@@ -34,6 +34,7 @@ from gateway.stores.keys.records import (
 )
 from gateway.stores.limits.script import build_command
 from tests.kit.reach import mostly, reached, reaches
+from tests.kit.tiers import examples
 from tests.suites.keys import FULL, NOW, plain_key
 
 ROUTE = Route("api", "*", (), True, "api", limits=(parse_rate("9/minute", name="daily"),))
@@ -145,7 +146,7 @@ def show_account(account: Account) -> None:
 
 
 @reaches(0.05)
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(mutated(KEY) | JSON)
 @example({**KEY, "expires_us": 10**400})
 @example({**KEY, "account": "acme\r\nX-Gateway-Plan: enterprise"})
@@ -162,7 +163,7 @@ def test_a_record_is_valid_or_corrupt(found: Any) -> None:
 
 
 @reaches(0.05)
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(mutated(ACCOUNT) | JSON)
 @example({**ACCOUNT, "limits": {"daily": {**ACCOUNT["limits"]["daily"], "amount": 10**400}}})
 def test_an_account_is_valid_or_corrupt(found: Any) -> None:

@@ -20,6 +20,7 @@ from gateway.stores.usage import store as store_module
 from gateway.stores.usage.store import RedisUsageStore
 from gateway.stores.usage.texts import PERIOD_S, read_text, text_names, write_name
 from tests.kit.rows import each_row
+from tests.kit.tiers import examples
 from tests.suites.usage import NOW_S, Writer
 
 OPEN = "gw:{keys}:usage:plan:free"
@@ -209,7 +210,7 @@ def bound(monkeypatch, **bounds):
 
 
 @pytest.mark.parametrize("most_open", [3_000, 10])
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(examples(8)))
 @pytest.mark.usefixtures("soon")
 async def test_any_order(store, monkeypatch, seed, most_open):
     """For any order of minutes, and differing clocks, each bucket has its own counts."""
