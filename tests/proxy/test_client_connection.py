@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 
 from gateway.domain.limits import Check
+from gateway.domain.networks import parse_network
 from gateway.errors import INTERNAL
 from gateway.http1.framing import LAST_CHUNK, chunk
 from gateway.proxy import client_connection
@@ -18,8 +19,10 @@ from gateway.proxy.client_connection import (
     MOST_AHEAD_BYTES,
     MOST_JUDGING_S,
     MOST_UNSENT_BYTES,
+    PROGRESS_BYTES,
 )
 from tests.kit.proxy import PromptLimiter, ProxyBench, ScriptedDirectory, proxy_bench, request
+from tests.kit.transport import PEER
 
 #: The most that a connection may hold, whatever its client sends and does not read.
 MOST_HELD = 64 * 1024
@@ -175,10 +178,67 @@ def test_the_end_after_the_last_answer(parts: ProxyBench, sent: bytes, lingers: 
     assert client.count == 1
     assert (client.wrote_eof, client.ended) == ((True, "") if lingers else (False, "close"))
     client.send(b"more of it")
+    assert client.connection.held_bytes() == 0
     parts.loop.advance(LINGER_S)
     client.connection.check_deadline(parts.loop.time())
     assert client.ended == ("abort" if lingers else "close")
     assert client.count == 1
+
+
+@pytest.mark.parametrize(
+    ("expects", "is_open"), [(b"", True), (b"Expect: 100-continue\r\n", False)]
+)
+def test_a_refusal_before_a_short_body(parts: ProxyBench, expects: bytes, is_open: bool) -> None:
+    """The body is discarded. If its client may leave it out, the next request is unknown."""
+    client = parts.client()
+    head = b"POST /nowhere HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n" + expects + b"\r\n"
+    client.send(head)
+    assert (client.statuses, client.wrote_eof) == ([404], not is_open)
+    client.send(b"GET / HTT" + PLAIN)
+    assert client.statuses == ([404, 401] if is_open else [404])
+
+
+def test_what_extends_the_time_for_a_body(parts: ProxyBench) -> None:
+    """Not each byte: one at a time would keep the connection for ever."""
+    client = parts.client()
+    connection = client.connection
+    body_s = parts.context.gate.policy.timeouts.body_s
+    client.send(request(parts.key, "/v1/items", "POST", bytes(5_000))[:-5_000])
+    began_s = parts.loop.time()
+    for sent, due_s in ((1, 0), (1, 0), (PROGRESS_BYTES - 3, 0), (1, 4), (1, 4), (1_100, 6)):
+        parts.loop.advance(1.0)
+        client.send(bytes(sent))
+        assert connection.deadline == began_s + due_s + body_s
+    parts.loop.advance(body_s)
+    connection.check_deadline(parts.loop.time())
+    assert client.statuses == [408]
+
+
+def test_a_key_that_is_revoked_while_its_answer_is_relayed(parts: ProxyBench) -> None:
+    """The connection is cut off at the next check of deadlines."""
+    client = parts.client()
+    client.send(request(parts.key))
+    parts.answer(b"HTTP/1.1 200 OK\r\nContent-Length: 9\r\n\r\nhalf")
+    client.connection.check_deadline(parts.loop.time())
+    assert not client.is_closed
+    parts.change_key(parts.key, status="revoked")
+    client.connection.check_deadline(parts.loop.time())
+    assert client.is_aborted
+
+
+@pytest.mark.parametrize("trusted", [True, False])
+def test_whom_the_proxy_protocol_is_believed(parts: ProxyBench, trusted: bool) -> None:
+    """Trusted proxies alone; and a connection is counted for the one client that it is of."""
+    policy, connections = parts.context.gate.policy, parts.context.connections
+    proxies = (parse_network(PEER[0] if trusted else "198.51.100.1"),)
+    parts.use(replace(policy, proxy_protocol=True, trusted_proxies=proxies))
+    client = parts.client()
+    client.send(b"PROXY TCP4 203.0.113.7 192.0.2.9 1111 443\r\n" + PLAIN)
+    assert client.statuses == ([401] if trusted else [400])
+    assert client.connection.client.ip == ("203.0.113.7" if trusted else PEER[0])
+    assert connections._of == {client.connection.client.ip: 1}
+    client.connection.connection_lost(None)
+    assert connections._of == {}
 
 
 def test_a_body_of_tiny_chunks_takes_turns(parts: ProxyBench) -> None:
