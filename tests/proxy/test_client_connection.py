@@ -21,6 +21,7 @@ from gateway.proxy.client_connection import (
     MOST_UNSENT_BYTES,
     PROGRESS_BYTES,
 )
+from gateway.proxy.client_states import PauseReason
 from tests.kit.proxy import PromptLimiter, ProxyBench, ScriptedDirectory, proxy_bench, request
 from tests.kit.transport import PEER
 
@@ -212,6 +213,31 @@ def test_what_extends_the_time_for_a_body(parts: ProxyBench) -> None:
     parts.loop.advance(body_s)
     connection.check_deadline(parts.loop.time())
     assert client.statuses == [408]
+
+
+def test_each_reason_to_pause_has_to_go(parts: ProxyBench) -> None:
+    """Reading is resumed with the last one, and not before."""
+    client = parts.client()
+    for reason in (PauseReason.UPSTREAM, PauseReason.AHEAD):
+        client.connection.pause(reason)
+    found = []
+    for reason in (PauseReason.TURN, PauseReason.AHEAD, PauseReason.AHEAD, PauseReason.UPSTREAM):
+        client.connection.resume(reason)
+        found.append(client.is_paused)
+    assert found == [True, True, True, False]
+
+
+@pytest.mark.parametrize("has_begun", [False, True])
+def test_a_connection_that_holds_too_much(parts: ProxyBench, has_begun: bool) -> None:
+    """It is answered while no upstream has its request, which can then be sent again."""
+    client = parts.client()
+    if not has_begun:
+        parts.context.gate.directory = ScriptedDirectory()
+    client.send(request(parts.key, "/v1/items", "POST", bytes(5_000))[:-1])
+    assert (parts.upstreams[-1].written != b"") is has_begun
+    client.connection.shed()
+    assert client.statuses == ([] if has_begun else [503])
+    assert client.is_aborted is has_begun
 
 
 def test_a_key_that_is_revoked_while_its_answer_is_relayed(parts: ProxyBench) -> None:

@@ -13,6 +13,7 @@ import pytest
 from gateway.domain import key_format
 from gateway.domain.networks import parse_network
 from gateway.domain.policy import Timeouts
+from gateway.proxy.client_connection import MOST_UNSENT_BYTES
 from gateway.proxy.client_states import PauseReason
 from tests.kit.eventually import eventually
 from tests.kit.proxy import Client, ProxyBench, policy_of, proxy_bench, request
@@ -938,6 +939,27 @@ def test_a_failure_after_the_whole_time(
         assert 1 + len(ends.again) == attempts
         parts.answer()
         assert client.statuses == [200 if attempts == 2 else 502]
+
+
+def test_a_client_that_does_not_read_pauses_the_second_attempt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The answer of another connection than the one that was paused is not kept whole either."""
+    with proxy_bench() as parts:
+        timed(parts, "retries: {count: 3, causes: [reset]}", monkeypatch)
+        ends = upstreams_of(parts)
+        client = Client(parts.context)
+        client.takes = False
+        client.send(request(parts.key))
+        ends.first.push(b"HTTP/1.1 103 E\r\nLink: %b\r\n\r\n" % (b"x" * MOST_UNSENT_BYTES))
+        assert ends.first.is_paused
+        ends.first.end()
+        parts.loop.run_all()
+        (second,) = ends.again
+        second.push(b"HTTP/1.1 200 OK\r\nContent-Length: 99999\r\n\r\nx")
+        assert second.is_paused
+        client.take_all()
+        assert not second.is_paused
 
 
 @pytest.mark.parametrize("switches", [True, False])
