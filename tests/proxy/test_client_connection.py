@@ -15,6 +15,7 @@ from gateway.http1.framing import LAST_CHUNK, chunk
 from gateway.proxy import client_connection
 from gateway.proxy.client_connection import (
     HEAD_READ_BYTES,
+    LAST_REQUEST_S,
     LINGER_S,
     MOST_AHEAD_BYTES,
     MOST_JUDGING_S,
@@ -225,6 +226,18 @@ def test_each_reason_to_pause_has_to_go(parts: ProxyBench) -> None:
         client.connection.resume(reason)
         found.append(client.is_paused)
     assert found == [True, True, True, False]
+
+
+def test_whom_a_drain_waits_for(parts: ProxyBench) -> None:
+    """A request in progress, and a first one; a next one only for a moment."""
+    client, fresh = parts.client(), parts.client()
+    client.send(request(parts.key))
+    assert (client.connection.drain(), fresh.connection.drain()) == (True, True)
+    parts.answer()
+    assert client.connection.drain() is False
+    assert client.connection.deadline == parts.loop.time() + LAST_REQUEST_S
+    client.send(PLAIN[:9])
+    assert client.connection.drain() is True
 
 
 @pytest.mark.parametrize("has_begun", [False, True])
