@@ -34,8 +34,6 @@ from tests.kit.wire import Wire, build_request
 #: Deliveries a second.
 RATE: Final = 1_000.0
 _AT_ONCE: Final = 4
-#: Without deliveries, and beside those of each courier, in turns.
-_TURNS: Final = 20
 _CLIENTS: Final = 4
 #: Requests a second of each client.
 _EACH: Final = 100.0
@@ -155,15 +153,19 @@ class Arm:
 
 
 async def costs(
-    requests: Requests, sites: Sequence[Site | None], names: Sequence[str], count: int
+    requests: Requests,
+    sites: Sequence[Site | None],
+    names: Sequence[str],
+    turns: int,
+    count: int,
 ) -> list[Arm]:
     """What a request costs beside each of these, in turns.
 
-    names: integrations of all sites; count: requests of a turn
+    names: integrations of all sites; turns: of each; count: requests of a turn
     """
     await requests.cost_us(count)  # Everything is loaded and connected.
     arms = [Arm(site) for site in sites]
-    for _ in range(_TURNS):
+    for _ in range(turns):
         for arm in arms:
             await arm.turn(requests, names, count)
     return arms

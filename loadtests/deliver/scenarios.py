@@ -40,6 +40,7 @@ class Sizes:
     steady_s: float = 8.0
     many: int = 200
     redis: int = 5_000
+    turns: int = 20
     requests: int = 800
 
     def scaled(self, by: float) -> Sizes:
@@ -127,7 +128,9 @@ async def _beside(site: Site, other: Site, requests: Requests, sizes: Sizes) -> 
         await each.accept(endpoints)
         await each.arrived(_ENDPOINTS)
     names = _turns(endpoints, int(60 * RATE))
-    alone, own, others = await costs(requests, (None, site, other), names, sizes.requests)
+    alone, own, others = await costs(
+        requests, (None, site, other), names, sizes.turns, sizes.requests
+    )
     return {
         "us of a worker's CPU for a request, no deliveries": alone.cost_us,
         "us of it beside deliveries of its courier": own.cost_us,

@@ -20,6 +20,7 @@ SIZES = Sizes(
     steady_s=1.0,
     many=4,
     redis=100,
+    turns=2,
     requests=200,
 )
 
