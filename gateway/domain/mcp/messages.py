@@ -139,55 +139,61 @@ _text: Final = msgspec.json.Decoder(str).decode
 
 
 def read_in_steps(body: bytes, version: str) -> Iterator[Body | Fault | None]:
-    """Reads as `read_body`, in three steps: yields None after the first two."""
-    begun = None
-    try:
-        body.decode("utf-8")
-        check_levels(body)
-        yield None
-        begun = read_object(body)
-        yield None
-    except TooDeep as error:
-        # To find the place takes twice as long as to count, and is not repeated.
-        yield _too_deep(error)
+    """Reads as `read_body`, in steps of a similar length: None after each but the last."""
+    fault = _fault_of_text(body)
+    if fault is not None:
+        yield fault
         return
-    except (UnicodeDecodeError, msgspec.DecodeError, Invalid):
-        pass  # It is an array, or faulty: the last step reads it from the start.
-    yield read_body(body, version, begun)
+    yield None
+    try:
+        begun = read_object(body)
+    except (msgspec.DecodeError, Invalid):
+        begun = None  # It is an array, or faulty.
+    yield None
+    yield read_text(body, version, begun)
 
 
-def read_body(body: bytes, version: str, begun: Pairs | None = None) -> Body | Fault:
+def read_body(body: bytes, version: str) -> Body | Fault:
     """The messages of a POST's body.
 
     version: the value of MCP-Protocol-Version; "": it has none
-    begun:   the pairs of the body, if its object was read before
+    """
+    return _fault_of_text(body) or read_text(body, version)
+
+
+def _fault_of_text(body: bytes) -> Fault | None:
+    """Why this is no text that may be read; None: it is one."""
+    try:
+        # msgspec does not validate the texts that it skips.
+        body.decode("utf-8")
+        check_levels(body)
+    except UnicodeDecodeError:
+        return Fault(UNREADABLE, "The body is not UTF-8.")
+    except TooDeep as error:
+        return Fault(UNREADABLE, f"Invalid JSON: {error}.")
+    return None
+
+
+def read_text(body: bytes, version: str, begun: Pairs | None = None) -> Body | Fault:
+    """The messages of a body in UTF-8 that has not too many levels.
+
+    begun: the pairs of the body, if its object was read before
     """
     try:
         if begun:
             message = _read_one(_message.of(begun))
+        elif body.lstrip(SPACES)[:1] == b"[":
+            return _read_array(body, version)
         else:
-            # msgspec does not validate the texts that it skips.
-            body.decode("utf-8")
-            check_levels(body)
-            if body.lstrip(SPACES)[:1] == b"[":
-                return _read_array(body, version)
             message = _read_one(_message.read(body))
         return message if isinstance(message, Fault) else Body((message,))
     except Invalid as error:
         return Fault(_code_of(error), f"Invalid message: {error}.")
-    except UnicodeDecodeError:
-        return Fault(UNREADABLE, "The body is not UTF-8.")
-    except TooDeep as error:
-        return _too_deep(error)
     except msgspec.ValidationError:
         found = kind_of(body.lstrip(SPACES))
         return Fault(INVALID, f"Invalid message: expected a JSON object, found {found}.")
     except msgspec.DecodeError:
         return Fault(UNREADABLE, "The body is not valid JSON.")
-
-
-def _too_deep(error: TooDeep) -> Fault:
-    return Fault(UNREADABLE, f"Invalid JSON: {error}.")
 
 
 def _read_array(body: bytes, version: str) -> Body | Fault:

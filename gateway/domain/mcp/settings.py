@@ -46,8 +46,8 @@ class Tool:
 class Mcp:
     """The settings.
 
-    body_bytes:    the largest message. One is read in three steps, in each of which the event loop of
-                   a worker does nothing else, for up to 10 ms a MiB
+    body_bytes:    the largest message. One is read in three steps, in each of which the event loop
+                   of a worker does nothing else, for up to 10 ms a MiB
     limited_calls: how a refused call is answered: status 429, or status 200 and a result that
                    says that the call failed
     keepalive_s:   the longest silence of an event stream
