@@ -7,9 +7,11 @@ are divided among the plans by their numbers of keys. GATEWAY_POLICIES: the fold
 whose limits are asserted. GATEWAY_HOSTS: gateways on one store, used alternately instead of --host.
 
 Options that Locust's --help does not show: --stages 10:30s,50:1m (number of clients and duration),
---pace 2 (twice the pauses), --longest-wait 90 (seconds; a longer Retry-After is not waited for),
-and the objectives --p99-ms, --most-errors (a share of all), --least-requests and --least-waits. If
-one is not met, or an answer breaks an assertion, the exit status is 1.
+--until-checked 60 (the last stage goes on until each assertion that these clients can check was
+checked, and enough was sent, for so many seconds at most), --pace 2 (twice the pauses),
+--longest-wait 90 (seconds; a longer Retry-After is not waited for), and the objectives --p99-ms,
+--most-errors (a share of all), --least-requests and --least-waits. If one is not met, or an answer
+breaks an assertion, the exit status is 1.
 
 Clients, options and objectives are registered only in this module: Locust loads each module of a
 folder separately, under its bare name, so other modules would register them twice.
@@ -34,9 +36,10 @@ from loadtests.traffic.caller import Caller, Plan
 from loadtests.traffic.figures import Figures
 from loadtests.traffic.keychain import PLANS, Keychain, Turns, read_keys, read_list, variable
 from loadtests.traffic.library import LibraryCaller
-from loadtests.traffic.objectives import Objectives, describe, judge
+from loadtests.traffic.objectives import Measured, Objectives, describe, is_enough, judge
 from loadtests.traffic.outcome import measure
-from loadtests.traffic.stages import Stage, callers_at, parse_stages
+from loadtests.traffic.stages import Stage, callers_until, parse_stages
+from loadtests.traffic.truth import Witness, unchecked
 
 if TYPE_CHECKING:
     from locust.argument_parser import LocustArgumentParser
@@ -86,14 +89,26 @@ _CALLERS: Final[dict[str, type[Caller]]] = {
 
 
 class Stages(LoadTestShape):
-    """The stages of --stages, if they are given."""
+    """The stages of --stages, if they are given.
+
+    more_s:    how much longer the last one may go on; 0: not at all
+    unchecked: what the clients could check and had not checked, when they were last looked at
+    """
 
     use_common_options = True
     stages: tuple[Stage, ...] = ()
+    more_s = 0.0
+    environment: Environment
+    unchecked: frozenset[str] = frozenset()
 
     def tick(self) -> tuple[int, float] | None:
-        callers = callers_at(self.stages, self.get_run_time())
+        callers = callers_until(self.stages, self.get_run_time(), self.more_s, self._is_enough)
         return None if callers is None else (callers, max(1.0, callers))
+
+    def _is_enough(self) -> bool:
+        paced = None if PacedCaller.abstract else PacedCaller.shared.keychain.keys[0].witness
+        Stages.unchecked = unchecked(_all_checks(), _witnesses(), paced)
+        return is_enough(_asked(self.environment), _measured(self.environment))
 
 
 @events.init_command_line_parser.add_listener
@@ -101,6 +116,9 @@ def add_options(parser: LocustArgumentParser, **_: Any) -> None:
     """The options of a run beside Locust's own."""
     group = parser.add_argument_group("Traffic and objectives")
     group.add_argument("--stages", type=_checked, default="", help="such as 10:30s,50:1m")
+    group.add_argument(
+        "--until-checked", type=float, default=0.0, help="how much longer the last stage may go on"
+    )
     group.add_argument("--pace", type=float, default=1.0, help="2: twice the pauses; 0: none")
     group.add_argument(
         "--longest-wait", type=float, default=90.0, help="a longer Retry-After is not waited for"
@@ -151,7 +169,8 @@ def prepare(environment: Environment, **_: Any) -> None:
             Figures(policy, plan), Keychain(texts, exclusive=exclusive), Turns(hosts)
         )
     if options.stages:
-        Stages.stages = parse_stages(options.stages)
+        Stages.stages, Stages.more_s = parse_stages(options.stages), options.until_checked
+        Stages.environment = environment
     else:
         environment.shape_class = None
 
@@ -187,21 +206,41 @@ def conclude(environment: Environment, **_: Any) -> None:
     if isinstance(environment.runner, WorkerRunner):
         environment.process_exit_code = 0  # the master judges the sum of all workers
         return
-    options = environment.parsed_options
-    asked = Objectives(
-        options.p99_ms, options.most_errors, options.least_requests, options.least_waits
-    )
-    checks = sum(map(Counter, _of_workers.values()), _checks())
-    measured = measure(environment, checks)
-    findings = judge(asked, measured)
+    measured = _measured(environment)
+    findings = judge(_asked(environment), measured)
     print("\n".join(("", *describe(measured), *map(str, findings))), flush=True)
     environment.process_exit_code = 0 if all(finding.is_met for finding in findings) else 1
 
 
+def _asked(environment: Environment) -> Objectives:
+    options = environment.parsed_options
+    return Objectives(
+        options.p99_ms,
+        options.most_errors,
+        options.least_requests,
+        options.least_waits,
+        all_checked=bool(Stages.more_s),
+    )
+
+
+def _measured(environment: Environment) -> Measured:
+    """The run so far, in all processes."""
+    return measure(environment, _all_checks(), Stages.unchecked)
+
+
+def _all_checks() -> Counter[str]:
+    """How often each assertion was checked in all processes, as last reported."""
+    return sum(map(Counter, _of_workers.values()), _checks())
+
+
 def _checks() -> Counter[str]:
     """How often each assertion was checked in this process."""
+    return sum((witness.checks for witness in _witnesses()), Counter())
+
+
+def _witnesses() -> list[Witness]:
+    """Those of all keys, in this process."""
     shared = [_CALLERS[plan].shared for plan in _KEYS]
     if not PacedCaller.abstract:
         shared.append(PacedCaller.shared)
-    chains = [each.keychain for each in shared]
-    return sum((held.witness.checks for chain in chains for held in chain.keys), Counter())
+    return [held.witness for each in shared for held in each.keychain.keys]

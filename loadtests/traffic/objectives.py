@@ -17,12 +17,14 @@ class Objectives:
                     failures): 0.001
     least_requests: a run with fewer shows nothing
     least_waits:    the least number of waits for Retry-After, with a second request
+    all_checked:    each assertion that the clients can check was checked
     """
 
     p99_ms: float | None = None
     most_errors: float = 0.0
     least_requests: int = 1
     least_waits: int = 0
+    all_checked: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class Measured:
     p99_ms:     of admitted requests; None: nothing was admitted
     broken:     how often each assertion was broken
     checks:     how often each assertion was checked
+    unchecked:  assertions that the clients can check, and have not checked
     exceptions: in the load test's own code
     """
 
@@ -41,6 +44,7 @@ class Measured:
     p99_ms: float | None
     broken: Mapping[str, int] = field(default_factory=dict)
     checks: Mapping[str, int] = field(default_factory=dict)
+    unchecked: frozenset[str] = frozenset()
     exceptions: int = 0
 
 
@@ -59,6 +63,15 @@ def describe(measured: Measured) -> list[str]:
     """The run in lines: an assertion that is missing was never checked."""
     tests = [f"tested {count} times: {truth}" for truth, count in sorted(measured.checks.items())]
     return [*tests, f"{measured.requests} requests, of them {measured.limited} with 429"]
+
+
+def is_enough(asked: Objectives, measured: Measured) -> bool:
+    """Is each objective met that a longer run can meet?"""
+    return (
+        measured.requests >= asked.least_requests
+        and measured.checks.get(RETRY, 0) >= asked.least_waits
+        and not (asked.all_checked and measured.unchecked)
+    )
 
 
 def judge(asked: Objectives, measured: Measured) -> list[Finding]:
@@ -91,6 +104,11 @@ def judge(asked: Objectives, measured: Measured) -> list[Finding]:
                 f"{waits} waits for Retry-After, at least {asked.least_waits}",
                 waits >= asked.least_waits,
             )
+        )
+    if asked.all_checked:
+        which = "".join(f"; {name}" for name in sorted(measured.unchecked))
+        findings.append(
+            Finding(f"{len(measured.unchecked)} truths unchecked{which}", not measured.unchecked)
         )
     if measured.exceptions:
         findings.append(Finding(f"{measured.exceptions} exceptions in the load test itself", False))

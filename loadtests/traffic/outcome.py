@@ -18,8 +18,10 @@ _LIMITED: Final = " 429"
 _REFUSED: Final = (_LIMITED, " 403")
 
 
-def measure(environment: Environment, checks: Mapping[str, int]) -> Measured:
-    """The run so far. checks: how often each assertion was checked"""
+def measure(
+    environment: Environment, checks: Mapping[str, int], unchecked: frozenset[str] = frozenset()
+) -> Measured:
+    """The run so far. checks, unchecked: as of `Measured`"""
     entries = environment.stats.entries.values()
     asked = [entry for entry in entries if entry.method != TRUTH]
     times_ms: Counter[float] = Counter()
@@ -33,6 +35,7 @@ def measure(environment: Environment, checks: Mapping[str, int]) -> Measured:
         p99_ms=percentile(times_ms, 0.99),
         broken={entry.name: entry.num_failures for entry in entries if entry.method == TRUTH},
         checks=checks,
+        unchecked=unchecked,
         exceptions=sum(row["count"] for row in environment.runner.exceptions.values())
         if environment.runner is not None
         else 0,

@@ -1,9 +1,9 @@
-"""Stages of a load: each has a number of clients and a duration."""
+"""Stages of a load: each has a number of clients and a duration. The last one may go on."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -36,3 +36,13 @@ def callers_at(stages: Sequence[Stage], passed_s: float) -> int | None:
             return stage.callers
         passed_s -= stage.seconds
     return None
+
+
+def callers_until(
+    stages: Sequence[Stage], passed_s: float, more_s: float, is_enough: Callable[[], bool]
+) -> int | None:
+    """As `callers_at`, but the last stage goes on until it is enough, for `more_s` at most."""
+    callers = callers_at(stages, passed_s)
+    if callers is None and passed_s < sum(each.seconds for each in stages) + more_s:
+        return None if is_enough() else stages[-1].callers
+    return callers

@@ -17,7 +17,7 @@ Where several callers share a key these are left out.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,6 +38,8 @@ REFUSAL: Final = "a refusal says when to come back"
 RETRY: Final = "waiting Retry-After is enough"
 PACED: Final = "a client that paces its requests gets no 429"
 TRUTHS: Final = (ADMISSIONS, LONG_RUN, FORM, LIMIT, REMAINING, STEADY, RESET, REFUSAL, RETRY, PACED)
+#: Those that the first admissions of any key check.
+_BY_ALL: Final = frozenset((ADMISSIONS, FORM, LIMIT, REMAINING, RESET))
 
 #: Date has whole seconds, and Reset and Reset-After are rounded separately.
 _CLOCK_S: Final = 2.0
@@ -266,6 +268,19 @@ class Witness:
     def _forget(self) -> None:
         for tally in self._tallies.values():
             tally.remaining = None
+
+
+def unchecked(
+    checks: Collection[str], witnesses: Iterable[Witness], paced: Witness | None
+) -> frozenset[str]:
+    """The assertions that were not checked yet, and that a few more answers will check.
+
+    Whether a client is refused, and waits, depends on the load: REFUSAL and RETRY are not among
+    them. checks: what was checked; paced: the witness of a client that paces its requests
+    """
+    steady = {STEADY} if any(each.is_alone for each in witnesses) else set()
+    pacing = {PACED} if paced is not None and paced.is_alone else set()
+    return _BY_ALL.union(steady, pacing).difference(checks)
 
 
 def _longest_s(limit: Limit) -> int:

@@ -6,6 +6,7 @@ import csv
 import os
 import sys
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -22,13 +23,13 @@ from loadtests.traffic.drawing import draw
 from loadtests.traffic.figures import Figures, Met
 from loadtests.traffic.keychain import Keychain, Turns, read_keys
 from loadtests.traffic.memory import Memory, growth
-from loadtests.traffic.objectives import Measured, Objectives, judge
+from loadtests.traffic.objectives import Measured, Objectives, is_enough, judge
 from loadtests.traffic.objectives import describe as describe_run
 from loadtests.traffic.outage import AWAY_S, Outage
 from loadtests.traffic.outcome import measure, percentile
 from loadtests.traffic.run import Asked, command, environment, verdict_lines
 from loadtests.traffic.sites import Demo, Site, copy_policies, parse_demo
-from loadtests.traffic.stages import Stage, callers_at, parse_stages
+from loadtests.traffic.stages import Stage, callers_at, callers_until, parse_stages
 from loadtests.traffic.truth import RETRY
 from tests.kit.policies import write_policies
 from tests.kit.rows import each_row
@@ -42,6 +43,25 @@ def test_stages_are_read_and_followed() -> None:
     assert stages == (Stage(10, 30), Stage(50, 60), Stage(5, 3600))
     moments = [(0, 10), (29.9, 10), (30, 50), (89.9, 50), (90, 5), (3690, None)]
     assert [callers_at(stages, at_s) for at_s, _ in moments] == [most for _, most in moments]
+
+
+@each_row(
+    ("passed_s", "enough", "callers"),
+    [
+        (0.0, True, 10),
+        (59.9, True, 50),
+        (60.0, True, None),
+        (60.0, False, 50),
+        (65.9, False, 50),
+        (66.0, False, None),
+    ],
+)
+def test_the_last_stage_goes_on_until_it_is_enough(
+    passed_s: float, enough: bool, callers: int | None
+) -> None:
+    """It ends after its time if enough was seen, and after the additional time in any case."""
+    stages = parse_stages("10:30s,50:30s")
+    assert callers_until(stages, passed_s, 6, lambda: enough) == callers
 
 
 @each_row("text", ["", "10", "10:", "10:30", "10:30d", ":30s", "-1:30s", "1:1s,"])
@@ -231,6 +251,13 @@ WELL = Measured(requests=100, errors=0, limited=9, p99_ms=40.0, checks={RETRY: 2
             Measured(5, 0, 0, 1.0, exceptions=1),
             ["1 exceptions in the load test itself"],
         ),
+        (Objectives(all_checked=True), WELL, []),
+        (Objectives(), replace(WELL, unchecked=frozenset("ba")), []),
+        (
+            Objectives(all_checked=True),
+            replace(WELL, unchecked=frozenset("ba")),
+            ["2 truths unchecked; a; b"],
+        ),
     ],
 )
 def test_objectives(asked: Objectives, measured: Measured, unmet: list[str]) -> None:
@@ -238,6 +265,20 @@ def test_objectives(asked: Objectives, measured: Measured, unmet: list[str]) -> 
     findings = judge(asked, measured)
     assert [finding.words for finding in findings if not finding.is_met] == unmet
     assert all(str(finding).startswith(("met: ", "NOT MET: ")) for finding in findings)
+
+
+@each_row(
+    ("asked", "enough"),
+    [
+        (Objectives(p99_ms=1, least_requests=100, least_waits=2), True),
+        (Objectives(least_requests=101), False),
+        (Objectives(least_waits=3), False),
+        (Objectives(all_checked=True), False),
+    ],
+)
+def test_a_longer_run_can_meet_some_objectives(asked: Objectives, enough: bool) -> None:
+    """It sends more, waits more often and checks more; it is no faster."""
+    assert is_enough(asked, replace(WELL, unchecked=frozenset("a"))) is enough
 
 
 def test_a_run_says_what_it_tested() -> None:
@@ -445,6 +486,7 @@ def test_locusts_verdict_counts(
 
 def test_locust_that_does_not_end_is_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Locust is ended after its time, and the run fails."""
+    monkeypatch.setattr(runs, "_MORE_S", 0.0)
     monkeypatch.setattr(runs, "_ENDING_S", -1.0)
     fake_locust(monkeypatch, "import time; time.sleep(600)")
     assert not runs.run(SITE, Asked(seconds=1, users=5), tmp_path)

@@ -8,12 +8,11 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import re
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -31,7 +30,7 @@ pytestmark = pytest.mark.skipif(
 ROOT = Path(__file__).resolve().parent.parent.parent
 KEY = "gwk_production_of_no_kind"
 PLANS = "plans:\n  free: {rate: 2/minute}\n"
-
+VERIFY = "/v1/auth/verify"
 
 #: Longer than any run takes.
 TIMEOUT_S = 100.0
@@ -71,26 +70,25 @@ async def run(
 
 
 async def locust(
-    folder: Path, *words: str, until: Callable[[], bool] | None = None, **environment: str
+    folder: Path,
+    *words: str,
+    file: str = "loadtests/locustfile.py",
+    until: Callable[[], bool] | None = None,
+    **environment: str,
 ) -> subprocess.CompletedProcess[str]:
-    """Run Locust without its web interface, on the whole folder, as users do."""
-    options = ["-f", "loadtests", "--headless", "--html", str(folder / "report.html"), *words]
+    """Run Locust without its web interface."""
+    options = ["-f", file, "--headless", "--html", str(folder / "report.html"), *words]
     return await run("locust", *options, until=until, **environment)
 
 
-async def run_long_enough(*words: str) -> subprocess.CompletedProcess[str]:
-    """Run the load test until it has sent enough requests, which takes longer on a busy machine."""
-    for seconds in ("4", "16", "48"):
-        length = "--seconds", seconds, "--p99-ms", "60000"
-        done = await run("loadtests.traffic", *length, *words)
-        if not re.search(r"NOT MET: \d+ requests, at least", done.stdout):
-            break
-    return done
+async def run_briefly(*words: str) -> subprocess.CompletedProcess[str]:
+    """Run the load test until it has checked what it can, which may take long on a busy machine."""
+    return await run("loadtests.traffic", "--seconds", "2", "--p99-ms", "60000", *words)
 
 
 async def test_the_demo_passes(tmp_path: Path) -> None:
     """All assertions of a short run hold, and there is a report."""
-    done = await run_long_enough("--out", str(tmp_path))
+    done = await run_briefly("--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "NOT MET" not in done.stdout
     for truth in ("no more is admitted than the limit", "Remaining falls by admissions only"):
@@ -106,11 +104,12 @@ async def test_two_gateways_on_one_redis_pass(tmp_path: Path) -> None:
 
     One has a key of its own: the client library, which paces its requests.
     """
-    done = await run_long_enough("--gateways", "2", "--keys", "2", "--out", str(tmp_path))
+    done = await run_briefly("--gateways", "2", "--keys", "2", "--out", str(tmp_path))
     assert done.returncode == 0, done.stdout + done.stderr
     assert "2 gateway(s), 6 callers" in done.stdout
     assert "times: a client that paces its requests gets no 429" in done.stdout
     assert "met: 0 truths broken" in done.stdout
+    assert "met: 0 truths unchecked" in done.stdout
 
 
 async def test_wrong_answers_are_detected(tmp_path: Path) -> None:
@@ -123,6 +122,7 @@ async def test_wrong_answers_are_detected(tmp_path: Path) -> None:
         done = await locust(
             tmp_path,
             *("--users", "2", "--spawn-rate", "2", "--host", liar.url, "--pace", "0.05"),
+            file="loadtests",  # as users do
             until=lambda: len(liar.requests) >= 60,
             GATEWAY_KEY_FREE=KEY,
             GATEWAY_POLICIES=str(policies),
@@ -137,7 +137,7 @@ async def test_wrong_answers_are_detected(tmp_path: Path) -> None:
         assert f"; {truth}: " in printed
     assert "met: 0 errors" in printed  # all statuses were good
     assert KEY not in printed + (tmp_path / "report.html").read_text()
-    assert {"/v1/auth/verify", "/whoami"} & {each.target for each in liar.requests}
+    assert {VERIFY, "/whoami"} & {each.target for each in liar.requests}
 
 
 async def lie(exchange: Exchange) -> None:
@@ -159,12 +159,22 @@ async def test_several_gateways_and_processes_in_stages(tmp_path: Path) -> None:
     """Two alternating addresses, two processes of Locust, and stages with more clients.
 
     No process knows the others' use of a key, so the fall of Remaining is not checked; the master
-    prints the sum of all checks.
+    prints the sum of all checks. It is interrupted in the second stage.
     """
+    clients: list[str] = []
+
+    async def refuse(exchange: Exchange) -> None:
+        """Refuse each request, for longer than a client waits. A client begins with its key."""
+        await exchange.read_body()
+        target = exchange.request.target
+        clients.extend([target] if target == VERIFY else [])
+        await exchange.write(build_response(*refusal(target)))
+
     async with ScriptedUpstream(refuse) as one, ScriptedUpstream(refuse) as other:
         done = await locust(
             tmp_path,
-            *("--stages", "2:1s,4:2s", "--processes", "2", "--pace", "0.1"),
+            *("--stages", "2:1s,4:5m", "--processes", "2", "--pace", "0.1"),
+            until=lambda: len(clients) >= 4 and min(len(one.requests), len(other.requests)) > 9,
             GATEWAY_KEY_FREE=f"{KEY}_a,{KEY}_b",
             GATEWAY_HOSTS=f"{one.url},{other.url}/",
         )
@@ -172,16 +182,13 @@ async def test_several_gateways_and_processes_in_stages(tmp_path: Path) -> None:
     assert done.returncode == 0, printed
     assert "times: a refusal says when to come back" in printed
     assert "Remaining falls" not in printed
-    assert one.requests
-    assert other.requests
 
 
-async def refuse(exchange: Exchange) -> None:
-    """Refuse each request, for longer than a client waits."""
-    await exchange.read_body()
+def refusal(target: str) -> tuple[int, bytes, Iterable[tuple[str, str]]]:
+    """Status, body and fields of a refusal; the key itself is told."""
     now_s = int(time.time())
-    verify = exchange.request.target == "/v1/auth/verify"
-    limit = {"/mcp": 100, "/api/search/issues?q=open": 30}.get(exchange.request.target, 60)
+    verify = target == VERIFY
+    limit = {"/mcp": 100, "/api/search/issues?q=open": 30}.get(target, 60)
     fields = {
         "Date": time.strftime("%a, %d %b %Y %H:%M:%S GMT", time.gmtime(now_s)),
         "X-RateLimit-Limit": str(limit),
@@ -191,8 +198,7 @@ async def refuse(exchange: Exchange) -> None:
         **({} if verify else {"Retry-After": "3600"}),
     }
     body = {"key": {"plan": "free", "scopes": ["connectors:read"]}}
-    status = 200 if verify else 429
-    await exchange.write(build_response(status, json.dumps(body).encode(), fields.items()))
+    return 200 if verify else 429, json.dumps(body).encode(), fields.items()
 
 
 async def test_missing_input_is_one_line(tmp_path: Path) -> None:

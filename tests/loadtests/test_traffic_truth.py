@@ -20,6 +20,7 @@ from loadtests.traffic.truth import (
     FORM,
     LIMIT,
     LONG_RUN,
+    PACED,
     REFUSAL,
     REMAINING,
     RESET,
@@ -27,6 +28,7 @@ from loadtests.traffic.truth import (
     STEADY,
     Broken,
     Witness,
+    unchecked,
 )
 from tests.kit.reach import reached, reaches
 from tests.kit.rows import each_row
@@ -412,3 +414,20 @@ def test_without_a_date_reset_is_not_checked(witness: Witness) -> None:
     told = {name.replace("_", "-"): str(value) for name, value in rates(6, 5, 400).items()}
     assert witness.hear(met(PLAIN), Answer(200, 0, 0.1, EPOCH_S, told)) == []
     assert witness.checks[RESET] == 0
+
+
+def test_what_no_answer_has_checked_yet() -> None:
+    """The first answers of any client check most; the rest needs a key of the client's own."""
+    alone, shared, paced = one_client(), one_client(), one_client()
+    shared.join()
+    by_all = {ADMISSIONS, FORM, LIMIT, REMAINING, RESET}
+    assert unchecked((), [], None) == by_all
+    assert unchecked((), [shared], None) == by_all
+    assert unchecked((), [alone, shared], None) == by_all | {STEADY}
+    assert unchecked((), [shared, paced], paced) == by_all | {STEADY, PACED}
+    shared.hear(met(PLAIN), admitted(PLAIN, 5, 0))
+    assert unchecked(shared.checks, [shared, paced], paced) == {STEADY, PACED}
+    for remaining in (5, 4):
+        paced.hear(met(PLAIN), admitted(PLAIN, remaining, 5 - remaining))
+    assert unchecked(paced.checks, [shared, paced], paced) == {PACED}
+    assert unchecked({*paced.checks, PACED}, [shared, paced], paced) == set()
