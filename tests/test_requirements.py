@@ -78,6 +78,7 @@ def test_every_package_is_known_by_its_hashes(name: str) -> None:
 def test_every_python_and_machine_finds_what_it_asks_for(name: str) -> None:
     """What pyproject.toml requires on a machine is in its file, in a matching version."""
     found = list(pins(name))
+    assert asked(name)
     for environment in ENVIRONMENTS:
         versions = {
             canonicalize_name(pin.requirement.name): pin.version

@@ -184,7 +184,9 @@ async def test_stop_frees_the_port() -> None:
 
 async def test_a_server_that_never_started_can_be_stopped() -> None:
     """A failed start may call it for parts that have not started."""
-    await Scene().server.stop()
+    never = Scene().server
+    await never.stop()
+    assert len(never.connections) == 0
 
 
 @pytest.fixture

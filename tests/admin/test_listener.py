@@ -181,4 +181,6 @@ async def test_it_can_be_stopped_again_and_before_it_starts() -> None:
     """A failed start may call it for parts that have not started."""
     async with serving() as scene:
         await scene.server.stop()
-    await Scene(1, None).server.stop()
+    never = Scene(1, None).server
+    await never.stop()
+    assert len(never.connections) == 0

@@ -108,17 +108,15 @@ KEY = key_format.mint("production", secrets.randbelow)[0]
 )
 def test_an_invalid_token_is_reported(tmp_path: Path, text: str, words: str) -> None:
     """In one line, which says where it came from and never contains it."""
-    for environ in (
+    places = [
         {"GATEWAY_ADMIN_TOKEN": text},
         {"GATEWAY_ADMIN_TOKEN_FILE": str(tmp_path / "given")},
-        {},
-    ):
+        *([{}] if text.isascii() else ()),  # a kept one is read as ASCII, so as another text
+    ]
+    for environ in places:
         for name in ("given", "admin-token"):
             (tmp_path / name).write_text(text)
             (tmp_path / name).chmod(0o600)
-        is_kept = not environ
-        if is_kept and not text.isascii():
-            continue  # read as ASCII, it is another text
         with pytest.raises(TokenFault, match=words) as raised:
             read_token(environ, tmp_path)
         assert text not in str(raised.value)

@@ -338,5 +338,6 @@ def test_an_id_that_may_be_a_secret(run: Run) -> None:
 def test_help(run: Run, group: str) -> None:
     """Each command has an example."""
     command = cli.get_command(None, group)  # type: ignore[arg-type]
+    assert command.commands  # type: ignore[union-attr]
     for name in command.commands:  # type: ignore[union-attr]
         assert f"Example: gateway {group} {name}" in run(group, name, "--help").stdout

@@ -24,7 +24,9 @@ from tests.kit.gateway import command
 def test_every_command_exists_and_has_an_example() -> None:
     """Each listed command can be loaded, and its help has an example."""
     with click.Context(cli, **cli.context_settings) as context:
-        for name in cli.list_commands(context):
+        names = cli.list_commands(context)
+        assert names
+        for name in names:
             found = cli.get_command(context, name)
             assert found is not None
             assert found.name == name

@@ -81,7 +81,8 @@ def test_it_runs_on_every_python(program: Path) -> None:
 def test_its_syntax_is_of_the_oldest_python(path: Path) -> None:
     """No module has syntax of a later Python, also where the oldest one is missing."""
     major, minor = VERSIONS[0].split(".")
-    ast.parse(path.read_text("utf-8"), feature_version=(int(major), int(minor)))
+    read = ast.parse(path.read_text("utf-8"), feature_version=(int(major), int(minor)))
+    assert read.body
 
 
 def test_the_oldest_python_is_the_same_everywhere() -> None:

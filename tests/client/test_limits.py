@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from gateway_client.limits import MOST_LIMITS, Limits, LowLimits, read_limits
 from hypothesis import given
 from hypothesis import strategies as st
+
+from tests.kit.reach import mostly, reached, reaches
 
 NAMES = ("limit", "remaining", "reset", "reset-after")
 
@@ -32,10 +36,18 @@ def test_reading(values: tuple[str, ...], expected: Limits | None) -> None:
     assert read_limits(headers(*values)) == expected
 
 
-@given(st.lists(st.text(max_size=30), max_size=4))
+NUMBERS = st.integers(0, 10**10).map(str)
+ANY = st.lists(st.text(max_size=30), max_size=4)
+
+
+@reaches(0.1)
+@given(mostly(st.lists(NUMBERS, min_size=4, max_size=4), ANY, st.lists(NUMBERS, max_size=4)))
 def test_any_headers(values: list[str]) -> None:
-    """Whatever a server sends, nothing is raised."""
-    read_limits(headers(*values))
+    """Whatever a server sends, it is read as four numbers, or nothing is."""
+    found = read_limits(headers(*values))
+    if found is not None:
+        reached()
+        assert dataclasses.astuple(found) == tuple(map(int, values))
 
 
 @pytest.mark.parametrize(

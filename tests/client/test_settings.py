@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import logging
 import secrets
 from typing import Any
@@ -15,6 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.key_format import mint
+from tests.kit.reach import mostly, reached, reaches
 
 KEY, KEY_ID = mint("production", secrets.randbelow)
 DEVELOPMENT, _ = mint("development", secrets.randbelow)
@@ -153,11 +153,24 @@ def test_the_key_is_not_shown() -> None:
     assert KEY not in repr(read())
 
 
-@given(st.dictionaries(st.sampled_from([*NEEDED, "SERVICE_ENVIRONMENT"]), st.text(max_size=60)))
+VISIBLE = st.text(st.characters(codec="ascii", exclude_categories=["C"]), max_size=60)
+
+
+@reaches(0.1)
+@given(
+    mostly(
+        st.dictionaries(st.just("SERVICE_API_KEY"), VISIBLE),
+        st.dictionaries(st.sampled_from([*NEEDED, "SERVICE_ENVIRONMENT"]), st.text(max_size=60)),
+    )
+)
 def test_any_text(environ: dict[str, str]) -> None:
-    """Settings, or SettingsInvalid."""
-    with contextlib.suppress(SettingsInvalid):
-        read(environ)
+    """Settings with what was given, or SettingsInvalid."""
+    try:
+        found = read(environ)
+    except SettingsInvalid:
+        return
+    reached()
+    assert found.api_key == environ.get("SERVICE_API_KEY", KEY).strip()
 
 
 def test_logging() -> None:

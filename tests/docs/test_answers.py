@@ -202,7 +202,9 @@ async def test_console(example: Example, site: Site) -> None:
         "KEY_FREE": key_free,
         "PATH": f"{site.folder / 'bin'}:{os.environ['PATH']}",
     }
-    for command, shown in steps(example):
+    shown_steps = list(steps(example))
+    assert shown_steps
+    for command, shown in shown_steps:
         status, printed = await site.run(command.replace(KEY_ID, key_id), environment)
         expected, found = settled(shown), settled(printed)
         if "…" in expected:

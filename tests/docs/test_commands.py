@@ -152,7 +152,7 @@ def check_module(words: list[str]) -> None:
 @each_row("example", [each for page in guides() for each in page.examples("python")])
 def test_python(example: Example) -> None:
     """Its packages are not installed here."""
-    compile(example.text, example.where, "exec")
+    assert compile(example.text, example.where, "exec")
 
 
 def test_languages() -> None:

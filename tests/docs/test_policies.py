@@ -98,7 +98,7 @@ def test_yaml(example: Example, folder: Path, tmp_path: Path) -> None:
     given = yaml.safe_load(example.text.replace("sha256:…", f"sha256:{'0' * 64}"))
     values = json.loads((ROOT / "helm/values.schema.json").read_text("utf-8"))
     if given.keys() <= set(TOP_LEVEL):
-        load_with(folder, given)
+        assert load_with(folder, given).routes
     elif given.keys() <= values["properties"].keys():
         jsonschema.Draft7Validator(values).validate(given)
     elif given.keys() <= set(FILE):
@@ -150,4 +150,4 @@ def built(part: Mapping[str, Any], path: tuple[str, ...], value: Any) -> Any:
 @each_row("example", [each for page in guides() for each in page.examples("json")])
 def test_json(example: Example) -> None:
     """It is valid JSON."""
-    json.loads(example.text)
+    assert json.loads(example.text)

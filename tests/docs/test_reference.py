@@ -102,7 +102,9 @@ def test_metrics_with_their_labels() -> None:
         if len(row) == 4
     }
     suffixes = {"counter": "_total", "info": "_info"}
-    for series in Metrics("0").snapshot().series:
+    shown = Metrics("0").snapshot().series
+    assert shown
+    for series in shown:
         family = series.family
         name = f"gateway_{family.name}{suffixes.get(family.kind, '')}"
         kind = "gauge" if family.kind == "info" else family.kind

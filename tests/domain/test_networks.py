@@ -161,7 +161,8 @@ def test_no_proxy_is_trusted_by_default(peer, forwarded):
 def test_no_header_makes_it_raise(forwarded):
     """Any header gives a client address."""
     everything = (parse_network("0.0.0.0/0"), parse_network("::/0"))
-    client_address(parse_address("10.0.0.1"), forwarded, everything)
+    found = client_address(parse_address("10.0.0.1"), forwarded, everything)
+    assert parse_address(str(found)) == found
 
 
 @pytest.mark.parametrize(

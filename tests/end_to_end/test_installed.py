@@ -8,6 +8,8 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -28,11 +30,17 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
     return build(tmp_path_factory.mktemp("gateway"))
 
 
-def complete(archive: Path, folder: Path) -> Site:
-    """An environment with the gateway, and what it depends on."""
-    site = install(archive, folder / "site")
-    site.add_dependencies()
-    return site
+@pytest.fixture(scope="module")
+def installed(built: Built, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Site]:
+    """The environment of a kind of distribution: with the gateway, and what it depends on."""
+
+    @cache
+    def complete(kind: str) -> Site:
+        site = install(getattr(built, kind), tmp_path_factory.mktemp(kind) / "site")
+        site.add_dependencies()
+        return site
+
+    return complete
 
 
 def package(built: Built) -> set[str]:
@@ -56,9 +64,9 @@ def test_the_source_has_every_file(built: Built) -> None:
 
 
 @pytest.mark.parametrize("kind", ["wheel", "sdist"])
-def test_its_commands_run(built: Built, kind: str, tmp_path: Path) -> None:
+def test_its_commands_run(installed: Callable[[str], Site], kind: str) -> None:
     """The command starts, and the shipped policies, as it finds them, have no faults."""
-    site = complete(getattr(built, kind), tmp_path)
+    site = installed(kind)
     assert "validate" in site.run("gateway", "--help")
     program = "from gateway.cli.shipped import find_policies; print(find_policies())"
     folder = site.run("python", "-c", program).strip()
@@ -67,9 +75,9 @@ def test_its_commands_run(built: Built, kind: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio(loop_scope="session")
-async def test_the_demo(built: Built, tmp_path: Path) -> None:
+async def test_the_demo(installed: Callable[[str], Site], tmp_path: Path) -> None:
     """`gateway demo` works in an empty folder, with the policies of the package."""
-    site = complete(built.wheel, tmp_path)
+    site = installed("wheel")
     empty = tmp_path / "empty"
     empty.mkdir()
     port, admin_port = free_port(), free_port()

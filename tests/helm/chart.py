@@ -54,7 +54,9 @@ def render(
     Without a server the same values are rendered once, also what the chart makes at random.
     """
     text = values.read_text("utf-8") if isinstance(values, Path) else yaml.safe_dump(dict(values))
-    return (_rendered if cluster.server else _render_once)(major, text, cluster)
+    found = (_rendered if cluster.server else _render_once)(major, text, cluster)
+    assert found, "a chart without objects tests nothing"
+    return found
 
 
 def _rendered(major: int, values: str, cluster: Cluster) -> list[Object]:

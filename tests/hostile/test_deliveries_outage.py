@@ -73,6 +73,7 @@ async def test_a_store_that_fails(
 ) -> None:
     """Each case in turn, with a provider and a watch of its own; all deliveries at the end."""
     names = [name for name, case in CASES.items() if (case.proxied, case.mode) == (proxied, mode)]
+    assert names
     async with Receiver(certificate) as receiver:
         opened = open_store_site(tmp_path, names, proxied, mode, receiver, certificate.ca)
         async with opened as (site, providers):

@@ -215,6 +215,7 @@ async def test_judges(site: Site) -> None:
     gateway = await site.gateway()
     await site.provider.send_accepted(gateway, 3)
     await site.all_arrive()
+    assert site.receiver.requests
     for sent in site.receiver.requests:
         headers = {name.lower(): value for name, value in sent.headers}
         secret = site.account.secret(sent.target)

@@ -130,16 +130,14 @@ async def test_half_a_body_never_looks_complete(gateway: ServedGateway, path: st
     assert (await gateway.fetch("/short")).status == 200
 
 
-@pytest.mark.parametrize("path", ["/body", "/chunk", "/half"])
-async def test_a_body_without_a_length_ends_in_a_reset(gateway: ServedGateway, path: str) -> None:
+async def test_a_body_without_a_length_ends_in_a_reset(gateway: ServedGateway) -> None:
     """For an HTTP/1.0 client, the connection ends the body: a truncated one ends in a reset."""
     client = await RawClient.connect(gateway.port)
     try:
-        await client.send(f"GET {path} HTTP/1.0\r\nHost: gateway.test\r\n\r\n".encode())
-        head = await client.read_until(b"\r\n\r\n")
-        if b"Content-Length: 100" not in head:
-            with pytest.raises(ConnectionResetError):
-                await client.read_to_end()
+        await client.send(b"GET /chunk HTTP/1.0\r\nHost: gateway.test\r\n\r\n")
+        assert b"Content-Length" not in await client.read_until(b"\r\n\r\n")
+        with pytest.raises(ConnectionResetError):
+            await client.read_to_end()
     finally:
         client.close()
 

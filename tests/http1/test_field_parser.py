@@ -217,6 +217,6 @@ def test_a_copy_keeps_every_field() -> None:
     for name in Fields.__slots__:
         setattr(fields, name, f"of {name}")
     copied = field_parser._copied(fields, b"others")
-    for each in dataclasses.fields(Fields):
-        expected = b"others" if each.name == "forward" else f"of {each.name}"
-        assert getattr(copied, each.name) == expected
+    names = [each.name for each in dataclasses.fields(Fields)]
+    expected = {name: f"of {name}" for name in names} | {"forward": b"others"}
+    assert {name: getattr(copied, name) for name in names} == expected

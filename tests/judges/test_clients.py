@@ -57,8 +57,9 @@ def test_it_works_as_without_the_gateway(found: dict[str, dict[str, Shown]], nam
 @by_client
 def test_nothing_hangs(found: dict[str, dict[str, Shown]], name: str) -> None:
     """Whatever is refused: the client says so at once."""
-    for case, shown in found[name].items():
-        assert "hung" not in shown.outcomes, (case, shown)
+    assert found[name]
+    hung = {case: shown for case, shown in found[name].items() if "hung" in shown.outcomes}
+    assert hung == {}
 
 
 @by_client
@@ -118,8 +119,8 @@ def test_a_session_that_is_not_known(found: dict[str, dict[str, Shown]], name: s
     shown = found[name]["404"]
     if name in RENEWING or not clients()[name].has_sessions:
         assert set(shown.outcomes) == {"ok"}
-    elif name not in FRAGILE:
-        assert shown.has_message(CASES["404"])
+    else:
+        assert shown.has_message(CASES["404"]) or name in FRAGILE
         assert not shown.goes_on(CASES["404"])
 
 

@@ -28,6 +28,7 @@ def test_no_verdict_is_worse(compared: Compared, revision: str) -> None:
 
 def test_the_suite_ran(compared: Compared) -> None:
     """The server passes what the revisions require, so that there is something to lose."""
+    assert compared
     for direct, _ in compared.values():
         required = [name for name in direct.scenarios if not name.startswith("tasks-")]
         assert len(required) >= 30

@@ -55,6 +55,7 @@ def test_a_peer_does_what_its_layer_says(
         # A floor checks nothing, so only admissions can be tried.
         layer = "proxy" if PEERS[peer].is_floor else layer
         names = [name for name, workload in WORKLOADS.items() if workload.is_forwarded]
+        assert names
         for name in [*names, *(["refused"] if layer in ("all", "redis") else [])]:
             probe.check_workload(running.port, WORKLOADS[name], layer, keys)
 

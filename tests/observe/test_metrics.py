@@ -329,9 +329,10 @@ def test_the_format_follows_the_accept_header(accept: str, content_type: str) ->
 
 def test_names_follow_prometheus_rules() -> None:
     """Names pass promtool's rules: prefix, base units, _total on counters only, help for all."""
-    for family in parse_openmetrics(
-        shown(a_run(), "application/openmetrics-text; version=1.0.0").decode()
-    ):
+    text = shown(a_run(), "application/openmetrics-text; version=1.0.0").decode()
+    families = list(parse_openmetrics(text))
+    assert families
+    for family in families:
         assert re.fullmatch(r"(gateway|process)_[a-z0-9_]*[a-z0-9]", family.name)
         assert family.documentation.endswith((".", "local.")) or family.name.startswith("process_")
         assert not re.search(r"_(ms|us|milliseconds|minutes|count|sum|bucket|total)$", family.name)

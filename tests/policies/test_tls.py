@@ -146,7 +146,9 @@ def test_faults(folder: Path, case: str) -> None:
 def test_the_default_may_lack_names(folder: Path) -> None:
     """It is used for all that ask for no other."""
     make_certificate(folder, ["192.0.2.1"], "nameless")
-    load(write(folder, x=f"tls: [{{certificate: nameless.pem, key: nameless.key}}, {B}]"))
+    tls = load(write(folder, x=f"tls: [{{certificate: nameless.pem, key: nameless.key}}, {B}]")).tls
+    assert tls is not None
+    assert tls.certificate == str(folder / "nameless.pem")
 
 
 def test_a_faulty_pair_is_watched(folder: Path) -> None:

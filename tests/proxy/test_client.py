@@ -125,7 +125,8 @@ async def test_trusted_proxies_have_no_bound_of_their_own(start: Start) -> None:
     """A proxy carries many clients over its one address."""
     bench = await start(bounds={"connections_per_address": 1}, trusted_proxies=LOOPBACK)
     async with AsyncExitStack() as stack:
-        await _fill(bench, stack, 3)
+        wires = await _fill(bench, stack, 3)
+        assert len(wires) == 3
 
 
 async def test_a_body_in_single_bytes_is_refused(start: Start) -> None:

@@ -88,9 +88,9 @@ def test_ipv6_sockets_accept_ipv6_only() -> None:
     except OSError as error:
         assert error.errno in (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)  # noqa: PT017
         return
-    for each in sockets:
-        assert each[0].getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY) == 1
+    found = [each[0].getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY) for each in sockets]
     close_all(sockets)
+    assert found == [1, 1]
 
 
 @pytest.fixture

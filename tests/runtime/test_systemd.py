@@ -129,6 +129,7 @@ def test_closing_inherited_sockets(stack: ExitStack) -> None:
     given = read_sockets(environ("listen"), FIRST)
     given.close()
     close_all([given.listen])
+    assert [each.fileno() for each in given.listen] == [-1]
 
 
 # -- the shipped units ----------------------------------------------------------------------------

@@ -598,6 +598,7 @@ class LimiterSuite:
         """Each step of a recorded trace gives the recorded decision, times within 1 ms."""
         of = tuple(map(read_limit, case["limits"]))
         decisions = replay(rig, of, [(now_us, cost) for now_us, cost, _ in case["steps"]])
+        assert decisions
         for (_, _, wanted), decision in zip(case["steps"], decisions, strict=True):
             assert_as_recorded(of, decision, wanted)
 
@@ -614,6 +615,7 @@ class LimiterSuite:
             else:
                 parts.append((tuple(map(read_limit, step["limits"])), []))
         decisions = replay_changes(rig, parts)
+        assert decisions
         for (of, expected), decision in zip(wanted, decisions, strict=True):
             assert_as_recorded(of, decision, expected)
 

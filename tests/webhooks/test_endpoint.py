@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 
@@ -70,9 +70,8 @@ async def answered(
     return found, connection, wire
 
 
-def both_ways(answer: bytes) -> Iterator[list[bytes]]:
-    yield [answer]
-    yield [answer[at : at + 1] for at in range(len(answer))]
+def by_byte(answer: bytes) -> list[bytes]:
+    return [answer[at : at + 1] for at in range(len(answer))]
 
 
 ANSWERS = [
@@ -99,7 +98,7 @@ ANSWERS = [
 
 @pytest.mark.parametrize(("answer", "reply", "is_usable"), ANSWERS)
 async def test_answers(answer: bytes, reply: Reply, is_usable: bool) -> None:
-    for parts in both_ways(answer):
+    for parts in ([answer], by_byte(answer)):
         found, connection, wire = await answered(*parts)
         assert found == reply
         assert (connection.is_usable, wire.aborted) == (is_usable, not is_usable)
@@ -134,7 +133,7 @@ async def test_an_answer_that_ends_with_its_connection(end: str) -> None:
     ],
 )
 async def test_it_closes(answer: bytes, error: type[Exception]) -> None:
-    for parts in both_ways(answer):
+    for parts in ([answer], by_byte(answer)):
         found, connection, wire = await answered(*parts, lost=True)
         assert type(found) is error
         assert wire.aborted

@@ -377,12 +377,13 @@ async def test_without_a_redis(tmp_path: Path) -> None:
     words = {"{id}": "int_1", "{watch}": "wat_1", "{event}": "evt_1", "{delivery}": "evt_1:wat_1:1"}
     async with AdminScene(tmp_path) as scene:
         call = Caller(scene)
-        for operation in OPERATIONS:
-            if operation.tag == "webhooks":
-                path = operation.path
-                for name, example in words.items():
-                    path = path.replace(name, example)
-                body = {} if operation.body is not None else None
-                headers = {"If_Match": "*"} if operation.method == "PATCH" else {}
-                answer = await call(operation.method, path, body, 503, **headers)
-                assert answer.json["code"] == "WEBHOOKS_OFF"
+        operations = [each for each in OPERATIONS if each.tag == "webhooks"]
+        assert operations
+        for operation in operations:
+            path = operation.path
+            for name, example in words.items():
+                path = path.replace(name, example)
+            body = {} if operation.body is not None else None
+            headers = {"If_Match": "*"} if operation.method == "PATCH" else {}
+            answer = await call(operation.method, path, body, 503, **headers)
+            assert answer.json["code"] == "WEBHOOKS_OFF"

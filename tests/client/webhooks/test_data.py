@@ -64,7 +64,9 @@ def fits(value: Any, hint: Any) -> bool:
     return value.keys() == hints.keys() and all(fits(value[key], hints[key]) for key in hints)
 
 
-@pytest.mark.parametrize("kind", sorted(path.name for path in FIXTURES.iterdir()))
+@pytest.mark.parametrize(
+    "kind", sorted({path.name for path in FIXTURES.iterdir()} - {"generic"})
+)
 def test_what_webhooks_become(kind: str) -> None:
     """The data of the events of all fixtures of a provider is of the class of its type."""
     classes = [
@@ -73,10 +75,13 @@ def test_what_webhooks_become(kind: str) -> None:
         ("incident.*", Event.as_incident, data.Incident),
         ("package.*", Event.as_package, data.Package),
     ]
-    for file in FIXTURES.joinpath(kind).glob("*.json"):
-        found = json.loads(file.read_text("utf-8"))["event"]
-        if not found["type"] or kind == "generic":
-            continue
-        event = read_event(body_of(type=found["type"], data=found["data"]))
-        ((read, shape),) = [each[1:] for each in classes if event.is_a(each[0])]
-        assert fits(read(event), shape), file.name
+    events = {
+        file.name: json.loads(file.read_text("utf-8"))["event"]
+        for file in FIXTURES.joinpath(kind).glob("*.json")
+    }
+    assert any(found["type"] for found in events.values())
+    for name, found in events.items():
+        if found["type"]:
+            event = read_event(body_of(type=found["type"], data=found["data"]))
+            ((read, shape),) = [each[1:] for each in classes if event.is_a(each[0])]
+            assert fits(read(event), shape), name

@@ -381,9 +381,9 @@ async def test_an_unavailable_store_raises(lost_client):
         store.head(),
         return_exceptions=True,
     )
-    for answer in answers:
-        assert isinstance(answer, StoreDown)
-        assert isinstance(answer.__cause__, redis.exceptions.RedisError)
+    assert {type(answer) for answer in answers} == {StoreDown}
+    causes = [answer.__cause__ for answer in answers]
+    assert all(isinstance(cause, redis.exceptions.RedisError) for cause in causes)
 
 
 async def test_a_log_of_another_type(redis_store, redis_server):

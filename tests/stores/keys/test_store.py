@@ -398,6 +398,7 @@ async def test_each_method_works_after_a_restart():
             server.kill()
             server.start()
             await use()
+        assert await store.get(FULL.id) == changed
     finally:
         await client.aclose()
         server.stop()
@@ -452,9 +453,9 @@ async def test_an_unavailable_store_raises(lost_client):
         store.last_used(["a"]),
         return_exceptions=True,
     )
-    for answer in answers:
-        assert isinstance(answer, StoreDown)
-        assert isinstance(answer.__cause__, redis.exceptions.RedisError)
+    assert {type(answer) for answer in answers} == {StoreDown}
+    causes = [answer.__cause__ for answer in answers]
+    assert all(isinstance(cause, redis.exceptions.RedisError) for cause in causes)
 
 
 async def test_a_value_of_another_type_is_a_corrupt_record(redis_store, redis_server):

@@ -295,6 +295,7 @@ async def test_reads_during_a_merge_are_right(store):
         totals = await asyncio.gather(*(total(store, f"key:k{key}") for key in range(12)))
         assert totals == [20] * 12
     await merging
+    assert [await total(store, f"key:k{key}") for key in range(12)] == [20] * 12
 
 
 @pytest.mark.usefixtures("small_steps")

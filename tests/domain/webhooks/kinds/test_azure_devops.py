@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from gateway.domain.webhooks.kinds.azure_devops import AZURE_DEVOPS
+from gateway.domain.webhooks.signatures import Unverified
 from tests.domain.webhooks.kinds.cases import (
     FIXTURES,
     SECRET,
@@ -56,6 +57,8 @@ def test_a_user_without_a_password() -> None:
     """A password without a user is usual: the secret is ":PASSWORD"."""
     header = basic(b"", ":a-password")["Authorization"].replace("Basic", "basic")
     AZURE_DEVOPS.verify(b"{}", lambda _: header, [":a-password"], 0.0)
+    with pytest.raises(Unverified):
+        AZURE_DEVOPS.verify(b"{}", lambda _: header, ["a-password"], 0.0)
 
 
 def payload(name: str) -> dict[str, Any]:

@@ -8,6 +8,7 @@ import pytest
 
 from gateway.domain.webhooks.kinds.github import GITHUB
 from gateway.domain.webhooks.kinds.kind import FORM
+from gateway.domain.webhooks.signatures import Unverified
 from tests.domain.webhooks.kinds.cases import (
     NOW,
     SECRET,
@@ -48,6 +49,8 @@ def test_known_signature() -> None:
     secret, body = "It's a Secret to Everybody", b"Hello, World!"
     mac = "757107ea0eb2509fc211221cce984b8a37570b6d7586c22c46f4379c8b043e17"
     GITHUB.verify(body, lambda _: f"sha256={mac}", [secret], 0.0)
+    with pytest.raises(Unverified):
+        GITHUB.verify(body + b" ", lambda _: f"sha256={mac}", [secret], 0.0)
 
 
 def test_a_form() -> None:

@@ -54,6 +54,8 @@ def test_nothing_sent() -> None:
 def test_tokens_beyond_ascii() -> None:
     """A secret may have them."""
     check_any("clé", ["other", "clé"])
+    with pytest.raises(Unverified):
+        check_any("clé", ["other", "cle"])
 
 
 @pytest.mark.parametrize(
