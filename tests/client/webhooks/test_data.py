@@ -64,9 +64,7 @@ def fits(value: Any, hint: Any) -> bool:
     return value.keys() == hints.keys() and all(fits(value[key], hints[key]) for key in hints)
 
 
-@pytest.mark.parametrize(
-    "kind", sorted({path.name for path in FIXTURES.iterdir()} - {"generic"})
-)
+@pytest.mark.parametrize("kind", sorted({path.name for path in FIXTURES.iterdir()} - {"generic"}))
 def test_what_webhooks_become(kind: str) -> None:
     """The data of the events of all fixtures of a provider is of the class of its type."""
     classes = [
