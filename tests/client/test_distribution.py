@@ -12,12 +12,11 @@ from pathlib import Path
 
 import pytest
 
-from tests.kit.distributions import Built, build, files, in_sdist, in_wheel, install
+from tests.kit.distributions import CHECKOUT, Built, build, files, in_sdist, in_wheel, install
 
 #: Files of the package that are not installed, and why.
 NOT_SHIPPED: dict[str, str] = {}
 WEBHOOKS_ALONE = Path(__file__).with_name("webhooks_alone.py")
-KINDS = ["wheel", "sdist"]
 
 
 @pytest.fixture(scope="module")
@@ -60,25 +59,20 @@ def test_it_needs_httpx_alone(built: Built) -> None:
 
 def test_its_licence_is_the_gateways(built: Built) -> None:
     """The copy stays one."""
-    root = built.project.parent
-    assert (built.project / "LICENSE").read_bytes() == (root / "LICENSE").read_bytes()
+    assert (built.project / "LICENSE").read_bytes() == (CHECKOUT / "LICENSE").read_bytes()
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_webhooks_are_verified_without_httpx(built: Built, kind: str, tmp_path: Path) -> None:
-    """In an environment with nothing but the library."""
+@pytest.mark.parametrize("kind", ["wheel", "sdist"])
+def test_it_is_installed(built: Built, kind: str, tmp_path: Path) -> None:
+    """Webhooks are verified without httpx; with it all that it exports can be imported, and the
+    command says how it is used.
+    """
     site = install(getattr(built, kind), tmp_path / "site")
     site.run("python", "-c", "import importlib.util as u; assert u.find_spec('httpx') is None")
     found = site.run("python", str(WEBHOOKS_ALONE)).strip()
     assert found.startswith(str(site.folder))
-
-
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_client_works_with_httpx(built: Built, kind: str, tmp_path: Path) -> None:
-    """All that it exports can be imported, and the command says how it is used."""
-    site = install(getattr(built, kind), tmp_path / "site")
     site.add_dependencies()
-    site.run("python", "-W", "error", "-c", "from gateway_client import *; Client, AsyncClient")
-    found = site.run("python", "-c", "import gateway_client; print(gateway_client.__file__)")
+    program = "import gateway_client; from gateway_client import *; Client, AsyncClient"
+    found = site.run("python", "-W", "error", "-c", f"{program}; print(gateway_client.__file__)")
     assert found.startswith(str(site.folder))
     assert "METHOD" in site.run("python", "-m", "gateway_client", "--help")

@@ -79,7 +79,8 @@ class Site:
 def build(folder: Path, project: str = ".") -> Built:
     """Build the distributions of a project of the checkout, its root by default, below `folder`."""
     sources = folder / "sources"
-    shutil.copytree(CHECKOUT, sources, ignore=shutil.ignore_patterns(*_IGNORED))
+    ignored = shutil.ignore_patterns(*_IGNORED)
+    shutil.copytree(CHECKOUT / project, sources / project, ignore=ignored)
     words = ["-m", "build", "--no-isolation", "--wheel", "--sdist", "--outdir", str(folder)]
     _run([sys.executable, *words, str(sources / project)])
     (wheel,), (sdist,) = folder.glob("*.whl"), folder.glob("*.tar.gz")
