@@ -68,10 +68,15 @@ def interpreters(named: str, path: str) -> dict[str, str]:
     return {**found, THIS: sys.executable}
 
 
+@pytest.fixture(scope="module")
+def found() -> dict[str, str]:
+    """The interpreters of this machine."""
+    return interpreters(os.environ.get("CLIENT_PYTHONS", ""), os.environ.get("PATH", ""))
+
+
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda path: path.stem)
-def test_it_runs_on_every_python(program: Path) -> None:
+def test_it_runs_on_every_python(program: Path, found: dict[str, str]) -> None:
     """Webhooks are verified without httpx, and all modules can be imported."""
-    found = interpreters(os.environ.get("CLIENT_PYTHONS", ""), os.environ.get("PATH", ""))
     ends = {version: run(python, program, CLIENT) for version, python in found.items()}
     failures = {version: end.stderr for version, end in ends.items() if end.returncode != 0}
     assert failures == {}

@@ -135,7 +135,7 @@ def always(path: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("limit", [MINUTE, FREE])
 @settings(max_examples=20)
-@given(st.randoms(use_true_random=False), st.integers(1, 8), st.sampled_from([0.001, 0.05, 0.4]))
+@given(st.randoms(use_true_random=True), st.integers(1, 8), st.sampled_from([0.001, 0.05, 0.4]))
 def test_nearly_all_of_a_limit_and_no_429(
     limit: Limit, random: Random, senders: int, latency_s: float
 ) -> None:
