@@ -228,6 +228,21 @@ def test_each_reason_to_pause_has_to_go(parts: ProxyBench) -> None:
     assert found == [True, True, True, False]
 
 
+def test_a_reload_during_a_connection(parts: ProxyBench) -> None:
+    """The next request is the peer's own, if that is no trusted proxy any more."""
+    policy = parts.context.gate.policy
+    parts.use(replace(policy, trusted_proxies=(parse_network(PEER[0]),)))
+    client = parts.client()
+    sent = request(parts.key)[:-2] + b"X-Forwarded-For: 203.0.113.7\r\n\r\n"
+    for forwarded in (f"203.0.113.7, {PEER[0]}", PEER[0]):
+        parts.upstreams[-1].written.clear()
+        client.send(sent)
+        lines = bytes(parts.upstreams[-1].written).decode().split("\r\n")
+        assert f"X-Forwarded-For: {forwarded}" in lines
+        parts.answer()
+        parts.use(policy)
+
+
 def test_whom_a_drain_waits_for(parts: ProxyBench) -> None:
     """A request in progress, and a first one; a next one only for a moment."""
     client, fresh = parts.client(), parts.client()
