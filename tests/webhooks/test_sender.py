@@ -104,6 +104,44 @@ async def test_a_kept_connection_that_was_closed() -> None:
     assert served == 2
 
 
+async def test_a_connection_that_is_used_again_and_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It counts once among the connections that are kept, however often it was used."""
+    monkeypatch.setattr("gateway.webhooks.sender.MOST_IDLE", 2)
+    served = 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal served
+        served += 1
+        await answering(OK)(reader, writer)
+
+    async with Served(serve) as server, sender() as made:
+        for _ in range(5):
+            assert (await made.send(url_of(server), b"1", {})).status == 200
+    assert served == 1
+
+
+async def test_an_answer_after_the_end() -> None:
+    """Its connection is closed: nobody would close it later."""
+    asked, ended, gone = (asyncio.Event() for _ in range(3))
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await head_of(reader)
+        asked.set()
+        await ended.wait()
+        writer.write(OK)
+        with suppress(ConnectionError):
+            await reader.read()
+        gone.set()
+
+    async with Served(serve) as server:
+        async with sender() as made:
+            sending = asyncio.create_task(made.send(url_of(server), b"1", {}))
+            await asyncio.wait_for(asked.wait(), 20)
+        ended.set()
+        assert (await sending).status == 200
+        await asyncio.wait_for(gone.wait(), 20)
+
+
 @pytest.mark.parametrize(
     ("answer", "status", "found"),
     [

@@ -299,6 +299,26 @@ async def test_reads_during_a_merge_are_right(store):
 
 
 @pytest.mark.usefixtures("small_steps")
+async def test_a_journal_that_grows_while_it_is_merged(store, store_client):
+    """What a late worker appends after the journal was read is counted as well."""
+    late = [{of_key("k0"): 5}]
+    writer = Writer(store)
+
+    async def ask(*command):
+        reply = await store_client.execute_command(*command)
+        if command[1] == scripts_module._TEXT and reply and late:
+            await writer.add(late.pop())
+        return reply
+
+    await writer.add({of_key(f"k{key}"): 1 for key in range(12)})
+    scripts = scripts_module.UsageScripts(ask)
+    await scripts.merge("worker", LATER_S)
+    await scripts.merge("worker", LATER_S)
+    assert late == []
+    assert [await total(store, f"key:k{key}") for key in range(12)] == [6, *[1] * 11]
+
+
+@pytest.mark.usefixtures("small_steps")
 async def test_foreign_journals(redis_server, store):
     """Foreign values under the journals' names, and foreign lines in them, count nothing."""
     opened = [open_journals_name(shard) for shard in range(2)]
