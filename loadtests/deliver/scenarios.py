@@ -23,15 +23,20 @@ Round = dict[str, float]
 _FROM, _TO = 0.1, 0.95
 #: Of the accepted events, that many are claimed at a time where Redis alone is measured.
 _CLAIMED: Final = 64
-_ENDPOINTS: Final = 200
+#: Watches of an integration, where there are many endpoints.
+_EACH: Final = 50
 #: Of the CPU times that the kernel counts.
 _TICK_S: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Sizes:
-    """How much a round does. Rates are deliveries a second; times are seconds."""
+    """How much a round does. Rates are deliveries a second; times are seconds.
 
+    endpoints: a tenth of them is dead where some are; slow and many ones have numbers of their own
+    """
+
+    endpoints: int = 200
     quick: int = 12_000
     slow: int = 6_000
     slots: int = 1_000
@@ -46,26 +51,27 @@ class Sizes:
     def scaled(self, by: float) -> Sizes:
         """For a trial."""
         its = {each.name: getattr(self, each.name) * by for each in fields(self)}
-        kept = {"steady": self.steady, "steady_s": max(1.0, its["steady_s"])}
+        steady = {"steady": self.steady, "steady_s": max(1.0, its["steady_s"])}
+        kept = {"endpoints": self.endpoints, **steady}
         return Sizes(**{name: kept.get(name, max(2, int(value))) for name, value in its.items()})
 
 
 async def quick(sizes: Sizes) -> Round:
     """Endpoints of 1 ms."""
     async with _opened() as (site, folder), courier(site, folder):
-        endpoints = await site.endpoints("quick", _ENDPOINTS)
+        endpoints = await site.endpoints("quick", sizes.endpoints)
         return await _drained(site, endpoints, sizes.quick)
 
 
 async def naively(sizes: Sizes) -> Round:
     """Endpoints of 1 ms and a worker that promises nothing."""
     async with _opened() as (site, folder), naive(site, folder):
-        urls = [site.url("1", str(number)) for number in range(_ENDPOINTS)]
-        site.queue_naively(urls, _ENDPOINTS)
-        await site.arrived(_ENDPOINTS)
+        urls = [site.url("1", str(number)) for number in range(sizes.endpoints)]
+        site.queue_naively(urls, len(urls))
+        await site.arrived(len(urls))
         with site.paused():
             site.queue_naively(urls, sizes.quick)
-        return await _rates(site, _ENDPOINTS, sizes.quick)
+        return await _rates(site, len(urls), sizes.quick)
 
 
 async def slow(sizes: Sizes) -> Round:
@@ -78,10 +84,11 @@ async def slow(sizes: Sizes) -> Round:
 async def some_dead(sizes: Sizes) -> Round:
     """The healthy ones before and after as many as a tenth are dead, and then at a steady rate."""
     async with _opened() as (site, folder), courier(site, folder):
-        healthy = await site.endpoints("healthy", 180)
+        few = sizes.endpoints // 10
+        healthy = await site.endpoints("healthy", sizes.endpoints - few)
         before = (await _drained(site, healthy, sizes.some_dead))["deliveries/s"]
         dead = [
-            await site.integration(f"dead{number}", [_dead(site, number)]) for number in range(20)
+            await site.integration(f"dead{number}", [_dead(site, number)]) for number in range(few)
         ]
         done = (await site.figures()).count
         with site.paused():
@@ -100,14 +107,14 @@ async def some_dead(sizes: Sizes) -> Round:
 async def many(sizes: Sizes) -> Round:
     """50 times as many endpoints, of which half hang; the others have answered before."""
     async with _opened() as (site, folder), courier(site, folder):
-        healthy = await site.endpoints("healthy", sizes.many // 2, each=50)
-        count = 50 * len(healthy)
+        healthy = await site.endpoints("healthy", sizes.many // 2, each=_EACH)
+        count = _EACH * len(healthy)
         await site.accept(healthy)
         await site.arrived(count)
-        hanging = await site.endpoints("hanging", sizes.many // 2, each=50, delay="hang")
+        hanging = await site.endpoints("hanging", sizes.many // 2, each=_EACH, delay="hang")
         # Each of them has a delivery in flight or waiting, from now on.
         await site.accept(hanging)
-        return await _steady(site, healthy, hanging, sizes, each=50)
+        return await _steady(site, healthy, hanging, sizes, each=_EACH)
 
 
 async def beside(sizes: Sizes) -> Round:
@@ -124,9 +131,9 @@ async def beside(sizes: Sizes) -> Round:
 
 async def _beside(site: Site, other: Site, requests: Requests, sizes: Sizes) -> Round:
     for each in (site, other):
-        endpoints = await each.endpoints("quick", _ENDPOINTS)
+        endpoints = await each.endpoints("quick", sizes.endpoints)
         await each.accept(endpoints)
-        await each.arrived(_ENDPOINTS)
+        await each.arrived(sizes.endpoints)
     names = _turns(endpoints, int(60 * RATE))
     alone, own, others = await costs(
         requests, (None, site, other), names, sizes.turns, sizes.requests
@@ -144,7 +151,7 @@ async def _beside(site: Site, other: Site, requests: Requests, sizes: Sizes) -> 
 async def redis_alone(sizes: Sizes) -> Round:
     """The scripts, without a courier: events of one delivery."""
     async with _opened() as (site, _), asyncio.timeout(60):
-        endpoints = await site.endpoints("quick", _ENDPOINTS)
+        endpoints = await site.endpoints("quick", sizes.endpoints)
         with site.server.client() as client:
             nothing = _used(client)
             await site.accept(endpoints)  # The scripts are loaded.
@@ -155,7 +162,7 @@ async def redis_alone(sizes: Sizes) -> Round:
             found["us to accept"] = _spent_us(client) / sizes.redis
             found["bytes of an event that waits"] = (_used(client) - empty) / sizes.redis
             claim_us = finish_us = 0.0
-            deliveries = _ENDPOINTS + sizes.redis
+            deliveries = sizes.endpoints + sizes.redis
             finished = 0
             while finished < deliveries:
                 client.config_resetstat()

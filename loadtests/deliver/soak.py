@@ -42,16 +42,23 @@ async def soak(site: Site, minutes: float, rate: float) -> list[str]:
         some = [next(turns) for _ in range(number)]
         await site.steadily([name for _, name in some], rate)
         accepted.update(path for path, _ in some)
-        ages = sorted((await site.figures(seen)).ages_ms)
+        arrived = sorted((await site.figures(seen)).ages_ms)
         with site.server.client() as client:
             used = int(client.info("memory")["used_memory"])
         print(
-            f"{(part + 1) * minutes / _PARTS:5.1f} min: p50 {ages[len(ages) // 2]:,.0f} ms, "
-            f"p99 {ages[int(0.99 * len(ages))]:,.0f} ms; courier "
+            f"{(part + 1) * minutes / _PARTS:5.1f} min: {ages(arrived)}; courier "
             f"{rss_of_workers(site.worker) / 2**20:.1f} MiB, Redis {used / 2**20:.1f} MiB",
             flush=True,
         )
     return await _judged(site, names, accepted)
+
+
+def ages(arrived: Sequence[float]) -> str:
+    """The ages of what arrived in a part, in words. arrived: in milliseconds, sorted"""
+    if not arrived:
+        return "nothing arrived"
+    middle, late = (arrived[int(share * len(arrived))] for share in (0.5, 0.99))
+    return f"p50 {middle:,.0f} ms, p99 {late:,.0f} ms"
 
 
 async def _judged(
@@ -66,7 +73,8 @@ async def _judged(
         # Attempts go on meanwhile, to endpoints that flap: one may fall between the two readings.
         delivered = states["1"]["delivered"] + states["flap"]["delivered"]
         is_settled = not states["1"].keys() - {"delivered"} and figures.count == delivered
-        if is_settled or asyncio.get_running_loop().time() > end:
+        are_disabled = await _healths(site, watched["gone"]) == {"disabled"}
+        if (is_settled and are_disabled) or asyncio.get_running_loop().time() > end:
             break
         await asyncio.sleep(0.2)
     for path, found in states.items():
@@ -80,8 +88,7 @@ async def _judged(
     for path in ("hang", "flap"):
         if sum(states[path].values()) != accepted[path]:
             faults.append(f"a delivery to an endpoint of {path!r} is missing")
-    watches = [await _watch(site, name) for name in watched["gone"]]
-    if {(await site.stores.resources.health(each)).state for each in watches} != {"disabled"}:
+    if not are_disabled:
         faults.append("a watch whose endpoint is gone is not disabled")
     return faults
 
@@ -99,6 +106,12 @@ async def _states(site: Site, names: Sequence[str]) -> Counter[str]:
             if not before_us:
                 break
     return found
+
+
+async def _healths(site: Site, names: Sequence[str]) -> set[str]:
+    """The states of the watches of these integrations."""
+    watches = [await _watch(site, name) for name in names]
+    return {(await site.stores.resources.health(each)).state for each in watches}
 
 
 async def _watch(site: Site, integration: str) -> Watch:
