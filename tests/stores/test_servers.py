@@ -8,12 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from itertools import product
 from pathlib import Path
 
 import pytest
 from redis.asyncio import Redis
 
+from gateway.domain.webhooks.events import Integration
+from gateway.domain.webhooks.watches import Watch
 from gateway.stores.admin import RedisAdminStore
 from gateway.stores.audit.store import RedisAuditStore
 from gateway.stores.keys.store import RedisKeyStore
@@ -26,11 +29,14 @@ from gateway.stores.redis.embedded import find_server_binary
 from gateway.stores.usage.store import RedisUsageStore
 from gateway.stores.warnings.store import RedisWarningStore
 from gateway.stores.webhooks.queue import DeliveryQueue, tag_of
+from gateway.stores.webhooks.resources import Resources
+from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer, release_of, server_binaries, server_name
 from tests.stores.audit.test_store import appends_and_drops_when_full
 from tests.stores.keys.test_directory import DirectorySuite
 from tests.stores.keys.test_store import takes_changes_when_full
 from tests.stores.limits.test_limiter import RedisRig
+from tests.stores.limits.test_membership import told
 from tests.stores.redis.test_embedded import (
     is_read_by_another_server,
     is_replaced_if_killed,
@@ -130,6 +136,33 @@ async def test_webhooks(client: Redis) -> None:
     await walk(client, "int")
 
 
+async def test_resources(client: Redis) -> None:
+    """Integrations and watches are kept, replaced and removed; a replay ends."""
+    resources = Resources(client.execute_command)
+    made = Integration("int", "acme", "gitlab", "Code", 1, "0" * 32)
+    watch = Watch("w", "int", "https://hook.example/", ("a.*",), 1)
+    assert await resources.add_integration(made)
+    renamed = replace(made, name="Sources")
+    assert await resources.replace_integration(made, renamed)
+    assert await resources.captures_to("0" * 32) == renamed
+    assert await resources.add_watch(watch)
+    assert await resources.watch("int", "w") == watch
+    for _ in range(2):
+        token = await resources.begin_replay("acme")
+        assert token is not None
+        await resources.end_replay("acme", token)
+    await resources.remove_integration(renamed)
+    assert await resources.integrations() == await resources.watches("int") == []
+
+
+async def test_membership(other_server: RedisServer) -> None:
+    """Workers find each other."""
+    async with told(other_server, "a") as first, told(other_server, "b") as second:
+        await eventually(
+            lambda: [first.position, second.position] == [(0, 2), (1, 2)], "both agree"
+        )
+
+
 async def test_notices(client: Redis) -> None:
     """Warnings and disabled watches become notices."""
     site = notices.Site(client)
@@ -140,6 +173,7 @@ async def test_notices(client: Redis) -> None:
     queue = DeliveryQueue(client.execute_command, 3, lambda: 1_000_000)
     await queue.disable("w", "int_1", "so")
     assert len(await site.store.disabled(3, 0, 10)) == 1
+    assert await site.store.dropped() == 0
 
 
 # -- the private store -----------------------------------------------------------------------------
