@@ -115,10 +115,15 @@ def _start_ours(site: Site, stack: ExitStack) -> Running:
     if site.layer == "process":
         # During an outage a worker decides locally, for cached keys.
         for key in (site.keys.good, site.keys.tiny):
-            probe.ask(served.port, "/v1/auth/verify", key.text)
+            served.until(lambda key=key: _knows(served.port, key.text))
         store.kill()
         return Running(served.port, served.pid)
     return Running(served.port, served.pid, store, partial(_away, site, served, store))
+
+
+def _knows(port: int, key: str) -> bool:
+    """Does the gateway accept this key, which it has cached then?"""
+    return probe.ask(port, "/v1/auth/verify", key).status == 200
 
 
 @contextmanager

@@ -143,6 +143,7 @@ def site() -> Iterator[int]:
         yield port
 
 
+@pytest.mark.usefixtures("patient")
 def test_a_worker_is_measured(site: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With one Redis and with a cluster: each key is accepted by both."""
     asked: list[str] = []

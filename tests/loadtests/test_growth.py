@@ -61,6 +61,7 @@ def middle(found: list[Verdict], title: str) -> float:
     return spread.middle
 
 
+@pytest.mark.usefixtures("patient")
 def test_growth_is_measured(
     port: int, tmp_path: Path, loads: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
