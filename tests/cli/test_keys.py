@@ -17,6 +17,7 @@ from gateway.cli.accounts import accounts
 from gateway.cli.audit import audit
 from gateway.cli.keyforms import os_actor
 from gateway.cli.keys import keys
+from gateway.cli.main import cli
 from gateway.cli.warnings import warnings
 from gateway.domain import key_format, keylife
 from gateway.domain.keys import Account, KeyRecord
@@ -44,7 +45,7 @@ class Shell:
     def run(self, group, *words, store=True):
         return CliRunner(
             env={"GATEWAY_STORE": None, "GATEWAY_DATA": None, **self.environment}
-        ).invoke(group, [*words, *(self.store if store else [])])
+        ).invoke(cli, [group.name, *words, *(self.store if store else [])])
 
     def json(self, group, *words):
         done = self.run(group, *words, "--json")
@@ -469,7 +470,8 @@ def test_a_long_wait_is_reported(monkeypatch, tmp_path):
     monkeypatch.setattr(embedded.EmbeddedRedis, "start", start)
     monkeypatch.setattr(store, "_SILENT_S", 0.0)
     monkeypatch.setattr("click.echo", echo)
-    result = CliRunner().invoke(keys, ["list", "--data", str(tmp_path)], standalone_mode=False)
+    words = ["keys", "list", "--data", str(tmp_path)]
+    result = CliRunner().invoke(cli, words, standalone_mode=False)
     assert "it does not answer" in str(result.exception)
 
 
@@ -732,5 +734,5 @@ def test_every_command_has_an_example():
     """Each command's --help has an example."""
     for group in (keys, accounts):
         for name in (None, *group.commands):
-            words = [name, "--help"] if name else ["--help"]
-            assert "Example: gateway" in CliRunner().invoke(group, words).stdout
+            words = [word for word in (group.name, name, "--help") if word]
+            assert "Example: gateway" in CliRunner().invoke(cli, words).stdout

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from gateway.cli.simulate import simulate
+from gateway.cli.main import cli
 from tests.kit.gateway import command
 from tests.kit.policies import PLANS, ROUTES, write_policies
 from tests.kit.ports import free_port
@@ -63,7 +63,7 @@ def line(path: str = "/api/x", *, after_s: float = 0, **more: Any) -> dict[str, 
 def run(policies: Path, *options: str, lines: list[Any], **environ: str) -> Result:
     text = "".join(x if isinstance(x, str) else json.dumps(x) + "\n" for x in lines)
     arguments = ["--policies", str(policies), *options, "-"]
-    return CliRunner(env=environ).invoke(simulate, arguments, input=text)
+    return CliRunner(env=environ).invoke(cli, ["simulate", *arguments], input=text)
 
 
 def answers(policies: Path, *options: str, lines: list[Any]) -> list[dict[str, Any]]:
@@ -361,7 +361,7 @@ def test_files_one_after_the_other(policies: Path, tmp_path: Path) -> None:
     paths[0].write_text(json.dumps(line()) + "\n")
     paths[1].write_text(json.dumps(line()) + "\n?\n")
     arguments = ["--json", "--policies", str(policies), *map(str, paths)]
-    result = CliRunner().invoke(simulate, arguments)
+    result = CliRunner().invoke(cli, ["simulate", *arguments])
     assert [json.loads(text).get("remaining") for text in result.stdout.splitlines()] == [
         59,
         58,
@@ -373,7 +373,8 @@ def test_files_one_after_the_other(policies: Path, tmp_path: Path) -> None:
 def test_bad_usage(policies: Path, tmp_path: Path) -> None:
     """Bad usage is exit status 2; faulty policies are listed, with 1."""
     assert run(policies, "--store", "http://x", lines=[]).exit_code == 2
-    missing = CliRunner().invoke(simulate, ["--policies", str(policies), str(tmp_path / "none")])
+    words = ["simulate", "--policies", str(policies), str(tmp_path / "none")]
+    missing = CliRunner().invoke(cli, words)
     assert missing.exit_code == 2
     (policies / "plans.yaml").write_text("plans: {free: {rate: 60/minut}}\n")
     faulty = run(policies, lines=[])

@@ -9,7 +9,7 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
-from gateway.cli.test import test as command
+from gateway.cli.main import cli
 from gateway.domain.policy import Policy
 from gateway.policies.load import load
 from tests.docs.pages import ROOT
@@ -35,7 +35,7 @@ tests:
 
 
 def run_test(*arguments: object) -> Result:
-    return CliRunner().invoke(command, [str(each) for each in arguments])
+    return CliRunner().invoke(cli, ["test", *map(str, arguments)])
 
 
 @pytest.fixture

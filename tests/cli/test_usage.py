@@ -13,8 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from gateway.cli import usage as module
-from gateway.cli.keys import keys
-from gateway.cli.usage_report import usage as all_usage
+from gateway.cli.main import cli
 from gateway.domain import latency
 from gateway.domain.ports import UsageBatch
 from gateway.domain.usage import Measures
@@ -62,7 +61,8 @@ def count(url) -> None:
 
 def run(url, *words, columns="60", **options):
     environment = {"GATEWAY_STORE": url, "GATEWAY_DATA": None, "COLUMNS": columns}
-    return CliRunner(env=environment).invoke(keys, ["usage", "--text", *words], **options)
+    words = ["keys", "usage", "--text", *words]
+    return CliRunner(env=environment).invoke(cli, words, **options)
 
 
 def test_a_key_that_was_never_used(url):
@@ -117,7 +117,7 @@ def test_json(url):
 
 def run_all(url, *words):
     environment = {"GATEWAY_STORE": url, "GATEWAY_DATA": None, "COLUMNS": "100"}
-    return CliRunner(env=environment).invoke(all_usage, words)
+    return CliRunner(env=environment).invoke(cli, ["usage", *words])
 
 
 def answered(url) -> None:

@@ -20,7 +20,6 @@ import trustme
 from click.testing import CliRunner
 
 from gateway.cli.main import cli
-from gateway.cli.policies import validate
 from gateway.domain.policy import AdminProxy, Tls
 from gateway.policies.load import load
 from gateway.stores.redis.address import parse_url
@@ -78,7 +77,7 @@ def test_policies_are_sound(latest: int, name: str, tmp_path: Path) -> None:
                 there = text.replace("/etc/gateway/tls/", f"{tmp_path}/")
                 there = there.replace("/etc/gateway/admin-tls/", f"{tmp_path}/")
                 (folder / file).write_text(there, encoding="utf-8")
-            result = CliRunner().invoke(validate, [str(folder)])
+            result = CliRunner().invoke(cli, ["validate", str(folder)])
             assert result.exit_code == 0, result.stderr
 
 

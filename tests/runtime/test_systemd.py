@@ -9,8 +9,10 @@ from configparser import ConfigParser
 from contextlib import ExitStack
 from pathlib import Path
 
+import click
 import pytest
 
+from gateway.cli.main import cli
 from gateway.cli.serve import serve
 from gateway.runtime.settings import CannotStart
 from gateway.runtime.sockets import close_all
@@ -149,7 +151,7 @@ def test_the_service() -> None:
     service = unit("gateway.service")["Service"]
     program, command, *words = service["ExecStart"].split()
     assert (Path(program).name, command, service["Type"]) == ("gateway", "serve", "notify")
-    serve.make_context("serve", words)
+    serve.make_context("serve", words, parent=click.Context(cli, **cli.context_settings))
     # Otherwise systemd would end the private Redis before the workers that use it.
     assert service["KillMode"] == "mixed"
 
