@@ -122,6 +122,9 @@ async def test_an_event_reaches_the_watches_that_take_it(shard: Shard) -> None:
     assert (found.integration, found.body, found.attempts) == ("int", BODY, 0)
     assert found.at_us > 1_700_000_000 * SECOND
     assert (claim.wait_s, claim.lost) == (None, 0)
+    # A segment is a whole one.
+    assert await shard.accept("evt 2", "pull_request_review.closed") == 1
+    assert [each.id for each in await shard.take()] == ["evt 2:other:0"]
 
 
 async def test_an_event_without_watches(shard: Shard) -> None:
@@ -184,6 +187,19 @@ async def test_a_lease_that_ends(shard: Shard) -> None:
     assert not await shard.deliver(first)
     assert (await shard.health("w"))["held"] == "1"
     assert await shard.deliver(second)
+
+
+async def test_a_lease_that_ends_while_nothing_is_claimed(shard: Shard) -> None:
+    """Its courier cannot finish it either: the delivery waits, and has no room of its watch."""
+    await shard.watch("w")
+    await shard.accept("evt")
+    (first,) = await shard.take()
+    await shard.client.hset(f"{TAG}health:w", "status", "paused")
+    await shard.end_leases()
+    assert (await shard.claim()).lost == 1
+    assert not await shard.deliver(first)
+    assert await shard.state(first.id) == "queued"
+    assert (await shard.health("w"))["held"] == "0"
 
 
 async def test_a_failed_attempt(shard: Shard) -> None:
