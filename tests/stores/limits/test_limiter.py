@@ -192,6 +192,19 @@ class TestRedisLimiter(LimiterSuite):
         rig.ask([(START_US, check)])
         assert rig.runner.run(rig.link.ask("TTL", check.counters[0])) > 3_600
 
+    def test_each_cost_of_a_batch_has_its_own_wait(self, rig: RedisRig) -> None:
+        """Of checks that share a counter, a larger cost waits for more of its slots to leave."""
+        check = rig.fresh((FIVE,))
+        for after_s, cost in ((0, 2), (10, 3)):
+            rig.ask([(START_US + after_s * 1_000_000, check.at_cost(cost))])
+        costs = (1, 3, 2, 5)
+        at_us = START_US + 20_000_000
+        decisions = decide_together(rig, at_us, [check.at_cost(cost) for cost in costs])
+        alone = [rig.ask([(at_us, check.at_cost(cost))])[0] for cost in costs]
+        waits = [decision.retry_us for decision in decisions]
+        assert waits == [decision.retry_us for decision in alone]
+        assert waits[1] == waits[0] + 10_000_000
+
     @given(data=st.data())
     @examples
     def test_a_value_of_others_harms_no_other_check(
@@ -448,6 +461,21 @@ async def test_foreign_values(redis_server: RedisServer) -> None:
             assert limiter.foreign == 6
         assert [d and d.remaining for d in first] == [4] * 6 + [999]
         assert [d and d.remaining for d in second] == [3] * 6 + [998]
+
+
+async def test_a_foreign_value_in_place_of_leases(redis_server: RedisServer) -> None:
+    """It is replaced by the request's lease, and harms no other check of its batch."""
+    held = check_of(Limit("held", "concurrency", 5, LEASE_US))
+    with redis_server.client() as client:
+        client.set(held.counters[0], "x")
+    async with linked(redis_server) as link:
+        limiter = RedisLimiter(link)
+        decisions = await decided(limiter, [held.leased(1), check_of(FIVE)])
+        assert [d and d.remaining for d in decisions] == [4, 4]
+        assert limiter.foreign == 1
+        (after,) = await decided(limiter, [held.at_cost(0)])
+        assert after is not None
+        assert after.remaining == 4
 
 
 async def test_large_foreign_values(redis_server: RedisServer) -> None:
