@@ -118,7 +118,8 @@ async def test_a_draining_worker_adopts_no_clients(pair: Pair) -> None:
         stopping = asyncio.gather(pair.gateway.stop())
         await asyncio.sleep(0)
         await pair.gateway.adopt(1)
-        await stopping
+        assert not stopping.done()
+    await stopping
     with socket.socket() as probe:
         assert probe.connect_ex(("127.0.0.1", port)) != 0
 
