@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
+from gateway.cli import replay
 from gateway.cli.main import cli
 from tests.kit.gateway import command
 from tests.kit.policies import PLANS, ROUTES, write_policies
@@ -382,8 +383,9 @@ def test_bad_usage(policies: Path, tmp_path: Path) -> None:
     assert "plans.yaml:1" in faulty.stderr
 
 
-def test_store_that_is_not_there(policies: Path) -> None:
+def test_store_that_is_not_there(policies: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A store that cannot be reached is one line and exit status 1."""
+    monkeypatch.setattr(replay, "_TIMEOUT_S", 0.1)
     result = run(policies, "--store", f"redis://127.0.0.1:{free_port()}", lines=[line()])
     assert result.exit_code == 1
     assert "cannot connect" in result.stderr
