@@ -44,6 +44,10 @@ class Layout:
     def data(self) -> Path:
         return self.root / "data"
 
+    @property
+    def policies(self) -> Path:
+        return self.root / "etc/gateway/policies"
+
     def place(self, text: str) -> str:
         """The text with the image's paths replaced by those on this machine."""
         return _OURS.sub(lambda found: f"{self.root}/{found[1]}", text)
@@ -99,10 +103,13 @@ def build(root: Path, interpreters: Path) -> Layout:
     root.mkdir()
     for copy in dockerfile.final.all("COPY"):
         stage, what, where = sources(copy)
+        target = Path(layout.place(where))
         for source in what:
-            _copy(
-                CHECKOUT if stage is None else built, source.lstrip("/"), Path(layout.place(where))
-            )
+            if stage is None:
+                _copy(source, target)
+            else:  # the build stage is not used any more
+                target.parent.mkdir(parents=True, exist_ok=True)
+                (built / source.lstrip("/")).rename(target)
     shutil.rmtree(built)
     layout.data.mkdir(mode=0o700)
     if user is not None:
@@ -126,9 +133,7 @@ def _run_stage(layout: Layout, stage: Stage) -> None:
             _, what, where = sources(instruction)
             for source in what:
                 target = folder / where
-                _copy(
-                    CHECKOUT, source, target / Path(source).name if where.endswith("/") else target
-                )
+                _copy(source, target / Path(source).name if where.endswith("/") else target)
         else:
             assert instruction.word == "RUN", instruction
             _run(layout, instruction.text, folder)
@@ -149,23 +154,20 @@ def _run(layout: Layout, command: str, folder: Path) -> None:
         raise BuildFailed(f"{command}\n{done.stdout}\n{done.stderr}")
 
 
-def _copy(base: Path, source: str, target: Path) -> None:
-    """Copy a file or a folder; from the checkout, only what .dockerignore permits."""
+def _copy(source: str, target: Path) -> None:
+    """Copy a file or a folder of the checkout, if .dockerignore permits it."""
     rules = (CHECKOUT / ".dockerignore").read_text(encoding="utf-8")
 
     def ignored(folder: str, names: list[str]) -> set[str]:
-        inside = Path(folder).relative_to(base)
+        inside = Path(folder).relative_to(CHECKOUT)
         return {name for name in names if not is_in_context(inside / name, rules)}
 
     target.parent.mkdir(parents=True, exist_ok=True)
-    if (base / source).is_dir():
-        is_context = base == CHECKOUT
-        shutil.copytree(
-            base / source, target, symlinks=True, ignore=ignored if is_context else None
-        )
+    if (CHECKOUT / source).is_dir():
+        shutil.copytree(CHECKOUT / source, target, symlinks=True, ignore=ignored)
     else:
-        assert base != CHECKOUT or is_in_context(Path(source), rules), source
-        shutil.copy2(base / source, target)
+        assert is_in_context(Path(source), rules), source
+        shutil.copy2(CHECKOUT / source, target)
 
 
 def _python_for(user: int | None, folder: Path) -> Path:

@@ -10,8 +10,8 @@ import shutil
 import signal
 import subprocess
 import tempfile
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
@@ -19,7 +19,7 @@ import pytest
 from tests.image.layout import CHECKOUT, BuildFailed, Layout, build
 from tests.kit.eventually import eventually
 from tests.kit.ports import free_port
-from tests.kit.wire import fetch
+from tests.kit.wire import Response, fetch
 
 # The first test that uses it builds it, which takes half a minute on a busy machine.
 pytestmark = pytest.mark.timeout(400)
@@ -80,71 +80,116 @@ class Running:
         return await asyncio.to_thread(self.layout.run, list(words), self.environment)
 
 
-@asynccontextmanager
-async def running(layout: Layout) -> AsyncIterator[Running]:
+@dataclass(slots=True)
+class Life:
+    """What one gateway of the image did, from its start to its end.
+
+    user:      as which its process ran
+    healthy:   exit status and output of the Dockerfile's health check while it ran
+    unhealthy: its exit status after the end
+    verified, unserved, refused: answers about a new key, to a request with it, and to one without
+    page, parts: the sign-in page, and the answers for what it uses
+    ended:     exit status and output
+    changed:   files of the image that are not what they were before, and new ones elsewhere
+    """
+
+    user: int
+    healthy: tuple[int, str]
+    unhealthy: int
+    verified: Response
+    unserved: Response
+    refused: Response
+    page: Response
+    parts: dict[str, Response]
+    ended: tuple[int, str]
+    changed: set[str]
+
+
+@pytest.fixture(scope="module")
+def life(layout: Layout) -> Life:
+    _suit_this_machine(layout.policies)
+    return asyncio.run(_live(layout))
+
+
+def _suit_this_machine(policies: Path) -> None:
+    """No upstream listens, whatever runs here; and Redis may be slow, as requests are counted."""
+    for name, shipped, suited in (
+        ("upstreams.yaml", "http://127.0.0.1:9000", f"http://127.0.0.1:{free_port()}"),
+        ("gateway.yaml", "timeout: 50ms", "timeout: 5s"),
+    ):
+        file = policies / name
+        text, mode = file.read_text(encoding="utf-8"), file.stat().st_mode
+        assert shipped in text, name
+        file.chmod(0o644)
+        file.write_text(text.replace(shipped, suited), encoding="utf-8")
+        file.chmod(mode)
+
+
+async def _live(layout: Layout) -> Life:
+    """Start the gateway, use it, check its health, and stop it."""
+    before, strays = layout.files(), _strays(layout)
+    check = json.loads(layout.dockerfile.final.the("HEALTHCHECK").text.partition(" CMD ")[2])
     gateway = Running(layout)
     try:
         await eventually(gateway.is_ready, "the image's gateway is ready", 60)
-        yield gateway
-    finally:
-        if gateway.process.poll() is None:
-            await gateway.end()
-
-
-async def test_it_serves_as_another_user(layout: Layout) -> None:
-    """On the Redis in /data a key is created, used and counted; SIGTERM ends it with 0."""
-    async with running(layout) as gateway:
-        uid = os.stat(f"/proc/{gateway.process.pid}").st_uid
-        assert uid == (os.geteuid() if layout.user is None else layout.user)
+        user = os.stat(f"/proc/{gateway.process.pid}").st_uid
         made = await gateway.run(
             *("gateway", "keys", "create", "--name", "x", "--plan", "free", "--json")
         )
         key = json.loads(made[1])["key"]
-        verified = await fetch(gateway.port, "/v1/auth/verify", key=key)
-        assert (verified.status, verified.json()["key"]["plan"]) == (200, "free")
-        # The shipped policies' upstream does not run; the request is still counted.
-        answer = await fetch(gateway.port, "/api/x", key=key)
-        assert (answer.status, answer["X-RateLimit-Remaining"]) == (502, "59")
-        assert (await fetch(gateway.port, "/api/x")).status == 401
-        status, output = await gateway.end()
+        answers = [
+            await fetch(gateway.port, "/v1/auth/verify", key=key),
+            await fetch(gateway.port, "/api/x", key=key),
+            await fetch(gateway.port, "/api/x"),
+        ]
+        local = [("Host", f"localhost:{gateway.admin_port}")]
+        page = await fetch(gateway.admin_port, "/console/sign-in", headers=local)
+        parts = {
+            path: await fetch(gateway.admin_port, path, headers=local)
+            for path in re.findall(r'(?:href|src)="(/console/static/[^"]+)"', page.body.decode())
+        }
+        healthy = await gateway.run(*check)
+        ended = await gateway.end()
+        unhealthy, _ = await gateway.run(*check)
+    finally:
+        if gateway.process.poll() is None:
+            await gateway.end()
+    assert before, "there is an image"
+    after = layout.files()
+    changed = {path for path in before.keys() | after if before.get(path) != after.get(path)}
+    changed |= {str(path) for path in _strays(layout) - strays}
+    return Life(user, healthy, unhealthy, *answers, page, parts, ended, changed)
+
+
+def test_it_serves_as_another_user(layout: Layout, life: Life) -> None:
+    """On the Redis in /data a key is created, used and counted; SIGTERM ends it with 0."""
+    assert life.user == (os.geteuid() if layout.user is None else layout.user)
+    assert (life.verified.status, life.verified.json()["key"]["plan"]) == (200, "free")
+    # The policies' upstream does not run; the request is still counted.
+    assert (life.unserved.status, life.unserved["X-RateLimit-Remaining"]) == (502, "59")
+    assert life.refused.status == 401
+    status, output = life.ended
     assert status == 0, output
     assert "Traceback" not in output
 
 
-async def test_its_console_is_whole(layout: Layout) -> None:
+def test_its_console_is_whole(life: Life) -> None:
     """The sign-in page, and each style, script and picture that it uses, are served."""
-    async with running(layout) as gateway:
-        local = [("Host", f"localhost:{gateway.admin_port}")]
-        page = await fetch(gateway.admin_port, "/console/sign-in", headers=local)
-        assert page.status == 200
-        wanted = set(re.findall(r'(?:href|src)="(/console/static/[^"]+)"', page.body.decode()))
-        assert {path.rpartition(".")[2].partition("?")[0] for path in wanted} >= {"css", "js"}
-        for path in wanted:
-            answer = await fetch(gateway.admin_port, path, headers=local)
-            assert answer.status == 200, path
+    assert life.page.status == 200
+    kinds = {path.rpartition(".")[2].partition("?")[0] for path in life.parts}
+    assert kinds >= {"css", "js"}
+    assert {path for path, answer in life.parts.items() if answer.status != 200} == set()
 
 
-async def test_the_health_check(layout: Layout) -> None:
+def test_the_health_check(life: Life) -> None:
     """The Dockerfile's command returns 0 while the gateway runs, and not 0 after its end."""
-    words = layout.dockerfile.final.the("HEALTHCHECK").text.partition(" CMD ")[2]
-    async with running(layout) as gateway:
-        alive = await gateway.run(*json.loads(words))
-        assert alive == (0, "")
-        await gateway.end()
-        status, _ = await gateway.run(*json.loads(words))
-        assert status != 0
+    assert life.healthy == (0, "")
+    assert life.unhealthy != 0
 
 
-async def test_nothing_is_written_elsewhere(layout: Layout) -> None:
+def test_nothing_is_written_elsewhere(life: Life) -> None:
     """A start, requests, a command and a stop change no file of the image."""
-    before, strays = layout.files(), _strays(layout)
-    async with running(layout) as gateway:
-        await fetch(gateway.port, "/api/x")
-        await gateway.run("gateway", "keys", "list", "--json")
-        await gateway.end()
-    assert layout.files() == before
-    assert _strays(layout) == strays
-    assert before, "there is an image"
+    assert life.changed == set()
 
 
 def test_the_image_cannot_be_written(layout: Layout) -> None:
@@ -156,7 +201,7 @@ def test_the_image_cannot_be_written(layout: Layout) -> None:
         "    except PermissionError: continue\n"
         "    sys.exit(path)"
     )
-    folders = [layout.home, layout.home / "bin", layout.root / "etc/gateway/policies"]
+    folders = [layout.home, layout.home / "bin", layout.policies]
     words = ["python", "-c", tries, *map(str, folders)]
     assert layout.run(words, layout.environment()) == (0, "")
 
