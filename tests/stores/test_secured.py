@@ -11,10 +11,13 @@ from typing import NamedTuple
 
 import pytest
 from click.testing import CliRunner
+from redis.exceptions import AuthenticationError
+from redis.exceptions import ConnectionError as RedisConnectionError
 
 from gateway.cli.main import cli
 from gateway.domain.identity import Identity
 from gateway.stores.redis.address import StoreAddress, parse_url, read_address
+from gateway.stores.redis.clients import redis_client, sentinel_client
 from gateway.stores.redis.connection import StoreConnection
 from tests.kit.acl import RULES
 from tests.kit.certificates import Certificate, make_certificate
@@ -130,6 +133,60 @@ async def test_a_wrong_password(secured: Secured, monkeypatch: pytest.MonkeyPatc
         assert "hunter2" not in text
 
 
+async def test_a_renewed_password(
+    secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each connection of a link and of a client uses the password that its file has by then."""
+    file, admin = tmp_path / "password", secured.server.client()
+    file.write_text(SECRET)
+    admin.execute_command("ACL", "SETUSER", "renewed", "reset", "on", f">{SECRET}", *RULES)
+    monkeypatch.setenv("GATEWAY_STORE_PASSWORD_FILE", str(file))
+    address = read_address(f"redis://renewed@127.0.0.1:{secured.server.port}")
+    link, client = StoreConnection(address), redis_client(address)
+    link.start()
+    try:
+        await link.wait_up()
+        assert await client.ping()
+        admin.execute_command("ACL", "SETUSER", "renewed", "resetpass", ">renewed")
+        admin.execute_command("CLIENT", "KILL", "USER", "renewed")
+        await eventually(lambda: "WRONGPASS" in str(link.last_error), "the old one is refused")
+        with pytest.raises(AuthenticationError):
+            await client.ping()
+        file.unlink()
+        await eventually(lambda: "No such file" in str(link.last_error), "it is absent")
+        with pytest.raises(AuthenticationError, match=r"PASSWORD_FILE.*No such file"):
+            await client.ping()
+        file.write_text("renewed\n")
+        await link.wait_up()
+        assert await client.ping()
+    finally:
+        await client.aclose()
+        await link.stop()
+        admin.close()
+
+
+async def test_a_renewed_password_of_sentinels(
+    secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each connection to a Sentinel uses the password that its file has by then."""
+    file = tmp_path / "password"
+    file.write_text("old")
+    monkeypatch.setenv("GATEWAY_SENTINEL_PASSWORD_FILE", str(file))
+    sentinels = sentinel_client(
+        read_address(f"redis+sentinel://127.0.0.1:{secured.server.port}/main")
+    )
+    with secured.server.client() as admin:
+        admin.config_set("requirepass", "new")
+        try:
+            with pytest.raises(AuthenticationError):
+                await sentinels.sentinels[0].ping()
+            file.write_text("new")
+            assert await sentinels.sentinels[0].ping()
+        finally:
+            admin.config_set("requirepass", "")
+            await sentinels.aclose()
+
+
 async def test_a_socket(secured: Secured) -> None:
     """A store may be a socket of the file system, and have users as well."""
     await serves(parse_url(f"unix://app:{SECRET}@{secured.socket}"))
@@ -157,6 +214,29 @@ async def test_tls_that_cannot_be_verified(
     refused = await asyncio.to_thread(CliRunner().invoke, cli, words)
     assert refused.exit_code == 1
     assert "CERTIFICATE_VERIFY_FAILED" in refused.output
+
+
+@needs_tls
+async def test_renewed_authorities(
+    secured: Secured, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Each connection of a client verifies the server by the authorities that it has by then."""
+    authorities, other = tmp_path / "authorities.pem", make_certificate(tmp_path, ["localhost"])
+    authorities.write_bytes(secured.made.ca.read_bytes())
+    monkeypatch.setenv("SSL_CERT_FILE", str(authorities))
+    client = redis_client(parse_url(f"rediss://app:{SECRET}@localhost:{secured.tls_port}"))
+    try:
+        assert await client.ping()
+        authorities.write_bytes(other.ca.read_bytes())
+        assert await client.ping(), "a connection stays"
+        with secured.server.client() as admin:
+            admin.execute_command("CLIENT", "KILL", "USER", "app")
+        with pytest.raises(RedisConnectionError, match="CERTIFICATE_VERIFY_FAILED"):
+            await client.ping()
+        authorities.write_bytes(secured.made.ca.read_bytes())
+        assert await client.ping()
+    finally:
+        await client.aclose()
 
 
 @pytest.fixture

@@ -6,6 +6,9 @@ message contains a password. Certificates are verified against the machine's aut
 that the variables SSL_CERT_FILE and SSL_CERT_DIR name; two further variables name the certificate
 and key of the client, for servers that require one.
 
+Passwords and certificates that are in files are read again for each connection, so that renewed
+ones take effect without a restart.
+
 An address of Sentinels or of a cluster names the servers to ask for the master; `topology` does so.
 """
 
@@ -51,6 +54,7 @@ class StoreAddress:
     service:    what the Sentinels call the master: "mymaster"
     username, password: of the servers with the data
     sentinel_password:  of the Sentinels themselves
+    password_file, sentinel_password_file: the files with the passwords; "": they are in no file
     certificate, certificate_key: PEM files of the client certificate; "": none
     """
 
@@ -67,6 +71,8 @@ class StoreAddress:
     sentinel_password: str | None = field(default=None, repr=False)
     certificate: str = ""
     certificate_key: str = ""
+    password_file: str = ""
+    sentinel_password_file: str = ""
 
     @property
     def label(self) -> str:
@@ -95,6 +101,7 @@ class StoreAddress:
             tls=self.tls,
             certificate=self.certificate,
             certificate_key=self.certificate_key,
+            password_file=self.password_file,
         )
 
 
@@ -133,7 +140,11 @@ def read_address(url: str, environ: Mapping[str, str] = os.environ) -> StoreAddr
     """
     password = secret_from_env(PASSWORD, environ)
     address = parse_url(url, password, secret_from_env(SENTINEL_PASSWORD, environ))
-    address = _with_certificate(address, environ)
+    address = replace(
+        _with_certificate(address, environ),
+        password_file=environ.get(f"{PASSWORD}_FILE", ""),
+        sentinel_password_file=environ.get(f"{SENTINEL_PASSWORD}_FILE", ""),
+    )
     try:
         ssl_context(address)
     except OSError as error:
@@ -176,11 +187,35 @@ def secret_from_env(name: str, environ: Mapping[str, str] = os.environ) -> str |
     if not file:
         return value or None
     try:
+        return _read_secret(name, file)
+    except OSError as error:
+        raise ValueError(str(error)) from error
+
+
+def _read_secret(name: str, file: str) -> str | None:
+    """The content of the file that `name`_FILE names; None: it is empty. Raises OSError."""
+    try:
         # Editors end the file with a newline; no secret ends in one.
         return read_regular(Path(file), _LARGEST_SECRET).decode().rstrip("\r\n") or None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
-        raise ValueError(f"{name}_FILE: {file} cannot be read: {reason}") from error
+        raise OSError(f"{name}_FILE: {file} cannot be read: {reason}") from error
+
+
+def read_password(address: StoreAddress) -> str | None:
+    """The password of the servers with the data, as it is in its file now. Raises OSError."""
+    if not address.password_file:
+        return address.password
+    return _read_secret(PASSWORD, address.password_file) or address.password
+
+
+def read_sentinel_password(address: StoreAddress) -> str | None:
+    """The password of the Sentinels, as it is in its file now. Raises OSError."""
+    if not address.sentinel_password_file:
+        return address.sentinel_password
+    return _read_secret(SENTINEL_PASSWORD, address.sentinel_password_file) or (
+        address.sentinel_password
+    )
 
 
 def ssl_context(address: StoreAddress) -> ssl.SSLContext | None:

@@ -4,6 +4,9 @@ Sentinels: `discover_master` of redis-py uses the first answer. A failover takes
 to become known to all Sentinels, and the old master accepts writes for ten: a key that was revoked
 there in that time would be valid again. So all are asked, and the latest configuration is used.
 
+Files: redis-py keeps the password and the certificates that it began with. Here each connection
+reads them again, so that renewed ones take effect.
+
 Cluster: redis-py's asyncio client fails with concurrent commands. While one of them rereads the
 nodes, the connections of the others are closed, which raises AttributeError. So it gets one command
 at a time, which is fast enough for the management of keys.
@@ -12,21 +15,25 @@ at a time, which is fast enough for the management of keys.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from functools import cache, partial
 from importlib.util import find_spec
 from itertools import chain
 from typing import Any, Final, TypeVar
 
 from redis.asyncio import Redis, RedisCluster
 from redis.asyncio.cluster import ClusterNode
+from redis.asyncio.connection import SSLConnection
 from redis.asyncio.retry import Retry
 from redis.asyncio.sentinel import MasterNotFoundError, Sentinel
 from redis.backoff import ExponentialBackoff, NoBackoff
+from redis.credentials import CredentialProvider
+from redis.exceptions import AuthenticationError
 from redis.exceptions import ConnectionError as RedisConnectionError
 from redis.exceptions import TimeoutError as RedisTimeoutError
 
-from gateway.stores.redis.address import StoreAddress
+from gateway.stores.redis.address import StoreAddress, read_password, read_sentinel_password
 from gateway.stores.redis.reply_bounds import BoundedParser
 from gateway.tasks import spawn
 
@@ -82,8 +89,7 @@ def redis_client(address: StoreAddress) -> Redis | RedisCluster:
 def sentinel_client(address: StoreAddress) -> Sentinels:
     """The Sentinels of an address; the caller closes them."""
     options = client_options(address, _SENTINEL_TIMEOUT_S) | {
-        "username": None,
-        "password": address.sentinel_password,
+        "credential_provider": _Credentials(None, partial(read_sentinel_password, address)),
         # Instead of a retry, the next Sentinel is asked.
         "retry": Retry(NoBackoff(), 0),
     }
@@ -96,8 +102,7 @@ def sentinel_client(address: StoreAddress) -> Sentinels:
 def client_options(address: StoreAddress, timeout_s: float) -> dict[str, Any]:
     """The options of redis-py for every server of an address."""
     options: dict[str, Any] = {
-        "username": address.username,
-        "password": address.password,
+        "credential_provider": _Credentials(address.username, partial(read_password, address)),
         "socket_timeout": timeout_s,
         "socket_connect_timeout": timeout_s,
         "protocol": 2,
@@ -109,6 +114,26 @@ def client_options(address: StoreAddress, timeout_s: float) -> dict[str, Any]:
     if address.certificate:
         options |= {"ssl_certfile": address.certificate, "ssl_keyfile": address.certificate_key}
     return options
+
+
+class _Credentials(CredentialProvider):
+    """The arguments of AUTH, with the password as it is now; none where there is no password."""
+
+    def __init__(self, username: str | None, read: Callable[[], str | None]) -> None:
+        self._username = username
+        self._read = read
+
+    def get_credentials(self) -> Any:
+        try:
+            password = self._read()
+        except OSError as error:
+            raise AuthenticationError(str(error)) from error
+        if password is None:
+            return ()
+        return (self._username, password) if self._username else (password,)
+
+    async def get_credentials_async(self) -> Any:
+        return await asyncio.to_thread(self.get_credentials)
 
 
 async def _in_time(answer: Awaitable[Any]) -> Any:
@@ -199,20 +224,42 @@ def _given_up() -> suppress:
 
 
 def bounded(client: Client) -> Client:
-    """Bound the replies of a client. Call this before its first use.
+    """Bound the replies of a client, and have it read renewed certificates.
 
-    A client's constructor has no argument for the parser of its connections.
+    Call this before its first use. A client's constructor has no argument for the parser and the
+    class of its connections.
     """
     made_with: list[dict[str, Any]]
     if isinstance(client, RedisCluster):
         nodes = client.nodes_manager
-        made_with = [node.connection_kwargs for node in nodes.startup_nodes.values()]
+        makers: list[Any] = list(nodes.startup_nodes.values())
+        made_with = [node.connection_kwargs for node in makers]
         made_with.append(nodes.connection_kwargs)
+        made = nodes.connection_kwargs.get("connection_class")
+        if made is not None:
+            nodes.connection_kwargs["connection_class"] = _reading_files(made)
     else:
+        makers = [client.connection_pool]
         made_with = [client.connection_pool.connection_kwargs]
+    for maker in makers:
+        maker.connection_class = _reading_files(maker.connection_class)
     for options in made_with:
         options["parser_class"] = BoundedParser
     return client
+
+
+@cache
+def _reading_files(connection: type) -> type:
+    """The class of connections that reads the files of TLS each time it connects."""
+    if not issubclass(connection, SSLConnection):
+        return connection
+
+    class ReadingFiles(connection):  # type: ignore[misc] # chosen by redis-py
+        def _connection_arguments(self) -> Any:
+            self.ssl_context.context = None
+            return super()._connection_arguments()
+
+    return ReadingFiles
 
 
 def _reason(states: list[Any], answers: list[Any]) -> str:

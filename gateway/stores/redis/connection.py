@@ -17,15 +17,17 @@ Server pushes (RESP3) are not replies; they go to a separate listener.
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections import deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, Final, cast
 
 import hiredis
 
 from gateway.domain.ports import StoreDown
-from gateway.stores.redis.address import StoreAddress, ssl_context
+from gateway.stores.redis.address import StoreAddress, read_password, ssl_context
 from gateway.stores.redis.reply_bounds import MOST_REPLY_BYTES, ReplyBounds
 from gateway.stores.redis.topology import locate
 from gateway.tasks import end, spawn
@@ -325,8 +327,11 @@ class StoreConnection:
         loop = asyncio.get_running_loop()
         async with asyncio.timeout(_LOCATE_S):
             address = self.server = await locate(self.address)
-        # Reading the machine's authorities takes milliseconds, which would delay requests.
-        tls = await asyncio.to_thread(ssl_context, address) if address.tls else None
+        tls = None
+        if address.tls or address.password_file:
+            # Reading the machine's authorities takes milliseconds, which would delay requests.
+            tls, password = await asyncio.to_thread(_read_files, address)
+            self.server = replace(address, password=password)
         async with asyncio.timeout(_CONNECT_S):
             if address.kind == "unix":
                 await loop.create_unix_connection(lambda: pipeline, address.path)
@@ -349,7 +354,7 @@ class StoreConnection:
                 raise StoreDown(f"{self.address.label} refuses the connection: {refusal}")
 
     def _greeting(self) -> list[bytes]:
-        address = self.address
+        address = self.server
         greeting: list[bytes] = []
         login = (
             () if address.password is None else (address.username or "default", address.password)
@@ -367,7 +372,7 @@ class StoreConnection:
 
     def _without_secret(self, arguments: str) -> str:
         """An error's text without the password: some servers quote commands that they reject."""
-        password = self.address.password
+        password = self.server.password
         return arguments.replace(password, "***") if password else arguments
 
     def _pushed(self, message: list[Any]) -> None:
@@ -392,3 +397,8 @@ class StoreConnection:
             self._up.clear()
             for listener in self.on_down:
                 listener(error)
+
+
+def _read_files(address: StoreAddress) -> tuple[ssl.SSLContext | None, str | None]:
+    """What the files of an address have now: for TLS, and the password. Raises OSError."""
+    return ssl_context(address), read_password(address)
