@@ -73,7 +73,11 @@ def test_records_of_others(change: dict[str, Any]) -> None:
 
 
 @each_row(
-    "content", [b"", b"[]", b"7", b"null", b"{}", b"\xff", b"[" * 20_000, b"x" * (MOST_BYTES + 1)]
+    "content",
+    [
+        *(b"", b"[]", b"7", b"null", b"{}", b"\xff", b"[" * 20_000, b"x" * (MOST_BYTES + 1)),
+        write_watch(WATCH).ljust(MOST_BYTES + 1),
+    ],
 )
 def test_no_records(content: bytes) -> None:
     with pytest.raises(CorruptRecord):

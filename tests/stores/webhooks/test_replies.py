@@ -51,10 +51,10 @@ def test_a_claim() -> None:
         b"OK",
         [],
         [0, 0],
-        [0, 0, [[]]],
-        [0, 0, [[*CLAIMED[:4], b"x", *CLAIMED[5:]]]],
-        [0, 0, [[b"\xff", *CLAIMED[1:]]]],
-        [b"0", 0, []],
+        [0, 0, [[]], []],
+        [0, 0, [[*CLAIMED[:4], b"x", *CLAIMED[5:]]], []],
+        [0, 0, [[b"\xff", *CLAIMED[1:]]], []],
+        [b"0", 0, [], []],
     ],
 )
 def test_claims_of_another_form(reply: Any) -> None:
