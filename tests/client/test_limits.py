@@ -40,7 +40,7 @@ NUMBERS = st.integers(0, 10**10).map(str)
 ANY = st.lists(st.text(max_size=30), max_size=4)
 
 
-@reaches(0.1)
+@reaches(0.05)
 @given(mostly(st.lists(NUMBERS, min_size=4, max_size=4), ANY, st.lists(NUMBERS, max_size=4)))
 def test_any_headers(values: list[str]) -> None:
     """Whatever a server sends, it is read as four numbers, or nothing is."""

@@ -156,7 +156,7 @@ def test_the_key_is_not_shown() -> None:
 VISIBLE = st.text(st.characters(codec="ascii", exclude_categories=["C"]), max_size=60)
 
 
-@reaches(0.1)
+@reaches(0.05)
 @given(
     mostly(
         st.dictionaries(st.just("SERVICE_API_KEY"), VISIBLE),

@@ -51,7 +51,7 @@ def array_of(*parts: st.SearchStrategy[str]) -> st.SearchStrategy[bytes]:
     )
 
 
-@reaches(0.2)
+@reaches(0.1)
 @given(mostly(array_of(), array_of(ODD_PARTS), array_of(ODD_PARTS, PARTS), st.binary(max_size=40)))
 def test_only_json_is_counted(body: bytes) -> None:
     """What is counted is a JSON array for the standard library's parser as well."""

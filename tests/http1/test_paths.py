@@ -333,7 +333,7 @@ def resolve(path: bytes) -> list[bytes]:
     return kept
 
 
-@reaches(0.2)
+@reaches(0.1)
 @given(PATHS)
 def test_every_reading_sees_what_was_matched(target: bytes) -> None:
     """However an upstream reads the forwarded path, it gets the segments that were matched."""

@@ -231,7 +231,7 @@ LIMITS = st.lists(
 WAITS = st.one_of(st.integers(0, 70_000_000), st.sampled_from([0, 1, 999_999, 61_000_000]))
 
 
-@reaches(0.2)
+@reaches(0.1)
 @given(
     limits=LIMITS,
     steps=st.lists(st.tuples(WAITS, st.sampled_from([0, 1, 1, 1, 2, 5, 60])), max_size=40),
@@ -248,7 +248,7 @@ def test_admits_as_without(limits: list[Limit], steps: list[tuple[int, int]]) ->
         assert given.allowed == right.allowed
 
 
-@reaches(0.2)
+@reaches(0.1)
 @given(limits=LIMITS, cost=st.integers(1, 6), waits=st.lists(WAITS, max_size=40))
 @examples
 def test_reports_as_without(limits: list[Limit], cost: int, waits: list[int]) -> None:

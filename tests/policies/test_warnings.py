@@ -131,7 +131,7 @@ def rates(name: str) -> st.SearchStrategy[Limit]:
     )
 
 
-@reaches(0.2)
+@reaches(0.05)
 @given(
     limit=rates("limit"),
     other=rates("other"),

@@ -108,7 +108,7 @@ def test_any_length(length: str) -> None:
     assert isinstance(found, Answer) or 0 <= found <= 1000
 
 
-@reaches(0.1)
+@reaches(0.05)
 @given(
     mostly(
         st.tuples(st.just("POST"), st.permutations([*signed().items()]), st.just(BODY)),

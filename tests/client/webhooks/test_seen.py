@@ -21,7 +21,7 @@ STEPS = st.one_of(
 )
 
 
-@reaches(0.2)
+@reaches(0.05)
 @given(st.integers(1, 6), st.lists(STEPS, max_size=60))
 def test_it_keeps_what_it_is_given(most: int, steps: list[Any]) -> None:
     """A value stays for its time, unless it is removed, or there are too many after it."""

@@ -221,7 +221,7 @@ ANY = st.tuples(
 )
 
 
-@reaches(0.2)
+@reaches(0.05)
 @given(mostly(RIGHT, ANY))
 def test_whatever_is_sent(sent: tuple[bytes, list[tuple[str, str]], list[Any]]) -> None:
     """It is refused, and nothing else is raised; unless the right headers are all there."""

@@ -67,7 +67,7 @@ def filters_of(draw, record, plan):
     return KeyFilter(now_us=NOW, **{name: fields[name] for name in asked})
 
 
-@reaches(0.1)
+@reaches(0.05)
 @given(RECORDS, TEXTS, st.data())
 def test_matching_records_pass(record, account_plan, data):
     """No record that matches is filtered out, whatever its texts are."""

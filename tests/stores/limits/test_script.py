@@ -59,7 +59,7 @@ ODD_ANSWERS = st.tuples(
 )
 
 
-@reaches(0.2)
+@reaches(0.1)
 @given(mostly(ANSWERS, st.tuples(st.binary(max_size=200), SIZES), ODD_ANSWERS))
 @example((reply(answer(1)), [1, 1]))
 @example((reply(answer(2)), [1]))
