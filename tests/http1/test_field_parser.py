@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.headers import HeaderRules
-from gateway.errors import KEY_CONFLICTING, KEY_MISSING, Refusal
+from gateway.errors import HEADERS_TOO_LARGE, KEY_CONFLICTING, KEY_MISSING, Refusal
 from gateway.http1 import field_parser, own_fields
 from gateway.http1.field_parser import FieldParser
 from gateway.http1.head import Fields, parse_fields
@@ -164,6 +164,34 @@ def test_fields_of_its_own_are_not_in_the_way() -> None:
         assert b"traceparent: %d\r\n" % number in fields.forward
         assert (fields.length, fields.bare) == (number, False)
     assert [minor for _, minor in parser._blocks.known] == [1]
+
+
+@pytest.mark.parametrize("own", [b"Authorization: Bearer k\r\n", b"b3: 1\r\n", b"apiKey: k\r\n"])
+def test_fields_of_its_own_are_counted(own: bytes) -> None:
+    """A block that is cached, and has as many fields as the bound, takes none beside them."""
+    parser, rest = FieldParser(RULES["few"]), HOST + b"X: 1\r\nY: 1\r\n"
+    for _ in range(3):
+        assert isinstance(parser.parse(rest, 1), Fields)
+        assert parser.parse(rest + own, 1) is HEADERS_TOO_LARGE
+
+
+@pytest.mark.parametrize(
+    ("lines", "is_continued"),
+    [
+        (b"", True),
+        (b"Connection: traceparent\r\n", False),
+        (b"Connection: close, TraceParent\r\n", False),
+        (b"Connection: tracestate\r\n", True),
+    ],
+)
+def test_a_span_that_connection_names(lines: bytes, is_continued: bool) -> None:
+    """It is for the hop before the gateway, and is not continued."""
+    block = HOST + b"traceparent: %b\r\n" % SPAN + lines
+    parser = FieldParser(RULES["traced"])
+    for _ in range(3):
+        fields = parser.parse(block, 1)
+        assert isinstance(fields, Fields)
+        assert (fields.trace is not None) is is_continued
 
 
 def test_a_third_credential_is_refused_like_a_second() -> None:

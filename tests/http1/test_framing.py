@@ -83,6 +83,8 @@ BAD = [
     b"5\r\nhello\n0\r\n\r\n",
     b"5\r\nhello\r0\r\n\r\n",
     b"5\r\nhello0\r\n\r\n",
+    b"5\r\nhello\nX0\r\n\r\n",
+    b"5\r\nhello\rX0\r\n\r\n",
     b"0\r\nbad trailer\r\n\r\n",
     b"0\r\n folded: x\r\n\r\n",
     b"0\r\nX: a\nb\r\n\r\n",
@@ -108,6 +110,13 @@ def test_bad_chunks(data: bytes, cut: Callable[[bytes], list[bytes]]) -> None:
     """Bytes that are not exactly the grammar are a fault, and never the end of a body."""
     _, beyond, done, faulty = read(ChunkedReader(), cut(data))
     assert (beyond, done, faulty) == (b"", False, True)
+
+
+@pytest.mark.parametrize("line", [b"5\n", b"5;a\n", b"0\r\nX: a\n"])
+def test_a_line_that_ends_in_a_bare_lf(line: bytes) -> None:
+    """It is a fault as soon as it is there: no more is waited for."""
+    assert read(ChunkedReader(), [line])[3]
+    assert read(ChunkedReader(), bytewise(line))[3]
 
 
 @given(

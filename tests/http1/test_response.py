@@ -35,6 +35,8 @@ def head_of(text: bytes) -> ResponseHead:
         b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nContent-Length: 1\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: -1\r\n",
         b"HTTP/1.1 200 OK\r\nContent-Length: 1\r\nTransfer-Encoding: chunked\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nContent-Length: 1\r\n",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
         b"HTTP/1.1 200 OK\r\nTransfer-Encoding: gzip\r\n",
         b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n",
         b"HTTP/1.1 200 OK\r\nConnection: content-length\r\n",
@@ -89,6 +91,16 @@ def test_keep(text: bytes, keep: bool) -> None:
 def test_body(method: str, text: bytes, reader: type) -> None:
     """The body's framing by method, status and fields, in the order of RFC 9112, 6.3."""
     assert type(head_of(text).reader(method)) is reader
+
+
+@pytest.mark.parametrize(
+    ("status", "framing"),
+    [(200, b"Content-Length: 3\r\n"), (304, b"Content-Length: 3\r\n"), (204, b""), (103, b"")],
+)
+def test_the_length_that_clients_get(status: int, framing: bytes) -> None:
+    """RFC 9110, 8.6: a server "MUST NOT send a Content-Length" in a 1xx or a 204."""
+    head = head_of(b"HTTP/1.1 %d X\r\nContent-Length: 3\r\n" % status)
+    assert (head.framing, head.sized) == (framing, status == 200)
 
 
 @pytest.mark.parametrize("status", [100, 599, 600, 999])

@@ -88,6 +88,7 @@ TABLE = [
     # RFC 9110, 8.6: a 204 announces no body; a server that does may send it.
     ("GET", LENGTH.replace(b"200 OK", b"204 N") + b"\r\n", "204", b"", False),
     ("GET", LENGTH.replace(b"200 OK", b"304 N") + b"\r\n", "304", b"", True),
+    ("GET", LENGTH.replace(b"200 OK", b"304 N") + b"\r\nok", "304", b"", False),
     ("GET", b"HTTP/1.1 103 E\r\n\r\n" + LENGTH + b"\r\nok", "200", b"ok", True),
     ("GET", b"HTTP/1.1 101 S\r\n\r\n", "502", None, False),
     ("GET", b"HTTP/1.1 100 C\r\n\r\n" * 16 + LENGTH + b"\r\nok", "200", b"ok", True),
