@@ -23,7 +23,7 @@ TESTS: Final = Path(__file__).parent.parent
 MARKERS: Final = {
     "process": "starts gateways or other programs",
     "browser": "drives a real browser",
-    "deep": "repeats quick tests on more servers and rigs",
+    "deep": "goes further than quick tests: other servers and rigs, a fuzzer",
     "soak": "is about time under load",
 }
 #: The markers that each tier runs. Tests without a marker are in all tiers but `soak`.
@@ -38,17 +38,31 @@ NEXT: Final = {"quick": "make test-all", "all": "make soak", "soak": "make test-
 #: The marker of a folder's or a file's tests; a file's own comes before its folder's.
 PLACES: Final = {
     "browser": "browser",
+    "client/test_distribution.py": "process",
     "end_to_end": "process",
+    "fuzz": "deep",
     "helm": "process",
     "hostile": "process",
     "image": "process",
     "judges": "process",
+    "loadtests/test_deliver.py": "process",
+    "loadtests/test_fleet.py": "process",
+    "loadtests/test_growth.py": "process",
+    "loadtests/test_measure.py": "process",
+    "loadtests/test_processes.py": "process",
+    "loadtests/test_traffic_run.py": "process",
+    "loadtests/test_usage.py": "process",
     "hostile/test_floods.py": "soak",
     "hostile/test_slow_clients.py": "soak",
     "hostile/test_store_fails.py": "soak",
 }
 #: The marker of tests that use a fixture.
-FIXTURES: Final = {"chromium": "browser"}
+FIXTURES: Final = {
+    "chromium": "browser",
+    "cluster": "deep",
+    "other_server": "deep",
+    "sentinel": "deep",
+}
 
 #: Generated examples of a property, where it does not ask for another number. The duration of an
 #: example depends more on the machine than on the code, so that none has a deadline.
