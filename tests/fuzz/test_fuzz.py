@@ -22,7 +22,7 @@ def test_a_short_run_finds_nothing(tmp_path: Path) -> None:
     run = subprocess.run(
         [
             *(sys.executable, "-m", "tests.fuzz.fuzz_downstream"),
-            *("-seed=1", "-runs=20000", "-max_total_time=10", f"-artifact_prefix={tmp_path}/"),
+            *("-seed=1", "-runs=5000", f"-artifact_prefix={tmp_path}/"),
         ],
         cwd=ROOT,
         env={**os.environ, "TMPDIR": str(scratch)},
