@@ -1,10 +1,8 @@
-"""What a fleet needs: the arithmetic, and on a small scale that its units are measured."""
+"""What a fleet needs: the arithmetic, and the report."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,11 +10,9 @@ from hypothesis import strategies as st
 
 from gateway.observe.usage_table import MOST_ENTRIES
 from gateway.stores.keys.cache import CAPACITY
-from loadtests.compare import probe, wrk
 from loadtests.compare.spread import Spread
-from loadtests.compare.wrk import Load
 from loadtests.fleet import __main__ as fleet_main
-from loadtests.fleet import units, worker
+from loadtests.fleet import units
 from loadtests.fleet.plan import (
     MOST_KEYS,
     NODE_LOAD,
@@ -30,7 +26,6 @@ from loadtests.fleet.plan import (
 )
 from loadtests.fleet.report import write
 from tests.kit.rows import each_row
-from tests.loadtests.upstream import upstream
 
 COSTS = Costs(
     worker=70.0,
@@ -44,7 +39,6 @@ COSTS = Costs(
 FLEET = Fleet(100, 2_000_000, 10_000)
 
 
-# -- the arithmetic --------------------------------------------------------------------------------
 def test_workers_and_masters() -> None:
     """As many as are busy as planned; each gateway has the same number of workers."""
     found = plan(FLEET, COSTS)
@@ -124,43 +118,6 @@ def test_report() -> None:
     assert "each key at one gateway" in text
     assert "10 gateways, 70,000 requests a second" in text
     assert f"Workers are {WORKER_LOAD:.0%} busy" in text
-
-
-# -- what is measured ------------------------------------------------------------------------------
-def test_units_are_measured() -> None:
-    """Each has a value for each round, above zero."""
-    with units.one_node(workers=units.TOGETHER, commands=64) as node:
-        found = units.measure(node, 2, counters=20, used=20).spreads()
-    assert set(found) == set(units.Units().__dataclass_fields__)
-    for name, spread in found.items():
-        assert spread.count == 2, name
-        assert name == "further_limit" or spread.least > 0, name
-
-
-@pytest.fixture
-def site() -> Iterator[int]:
-    with upstream() as port:
-        yield port
-
-
-@pytest.mark.usefixtures("patient")
-def test_a_worker_is_measured(site: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With one Redis and with a cluster: each key is accepted by both."""
-    asked: list[str] = []
-
-    def run(url: str, connections: int, seconds: float, script: str, *words: str) -> Load:
-        port = int(url.removeprefix("http://127.0.0.1:").rstrip("/"))
-        file, _, _, path = words
-        for key in Path(file).read_text().splitlines():
-            assert probe.ask(port, path, key).status == 200
-            asked.append(key)
-        return Load(len(asked), 100, 1, 2)
-
-    monkeypatch.setattr(wrk, "run", run)
-    single, cluster = worker.measure(tmp_path, site, rounds=2, seconds=1, masters=2, keys=3)
-    assert len(single) == len(cluster) == 2
-    assert min(single + cluster) > 0
-    assert len(set(asked)) == 3
 
 
 def test_missing_programs_are_named(

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from loadtests.compare import measure as subject
-from loadtests.compare import probe, tools, wrk
-from loadtests.compare.keys import TINY_PEAK, KeySet, make_many
+from loadtests.compare import wrk
+from loadtests.compare.keys import KeySet
 from loadtests.compare.measure import (
     Figures,
     Timing,
@@ -23,49 +23,16 @@ from loadtests.compare.measure import (
 )
 from loadtests.compare.peers import PEERS, Peer, Running, Site
 from loadtests.compare.processes import NotStarted, Usage
-from loadtests.compare.scenarios import LAYERS, MAIN, WORKLOADS, Layer, Scenario
+from loadtests.compare.scenarios import LAYERS, MAIN, WORKLOADS, Scenario
 from loadtests.compare.wrk import BadLoad, Load
 from tests.kit.rows import each_row
-from tests.loadtests.upstream import upstream
-
-#: Peers whose tools this machine has; the gateway is always one. Missing peers are not skips, as no
-#: machine needs to have them.
-HERE = [peer for peer in PEERS.values() if not tools.missing(peer.needs)]
+from tests.loadtests.upstream import requests, upstream
 
 
 @pytest.fixture
 def port() -> Iterator[int]:
     with upstream() as found:
         yield found
-
-
-@pytest.mark.usefixtures("patient")
-@pytest.mark.parametrize(
-    ("peer", "layer"),
-    [
-        (peer.name, layer)
-        for peer in HERE
-        for layer in peer.layers
-        # The gateway with all features is checked where it is measured, below.
-        if (peer.name, layer) != ("ours", "all")
-    ],
-)
-def test_a_peer_does_what_its_layer_says(
-    peer: str, layer: Layer, port: int, short_path: Path
-) -> None:
-    """Each peer that is installed starts, refuses what it should, and passes each workload."""
-    short_path.chmod(0o755)
-    keys = KeySet(many=make_many(3))
-    site = Site(short_path, port, layer, 1, keys)
-    with ExitStack() as stack:
-        running = PEERS[peer].start(site, stack)
-        PEERS[peer].check(running, site)
-        # A floor checks nothing, so only admissions can be tried.
-        layer = "proxy" if PEERS[peer].is_floor else layer
-        names = [name for name, workload in WORKLOADS.items() if workload.is_forwarded]
-        assert names
-        for name in [*names, *(["refused"] if layer in ("all", "redis") else [])]:
-            probe.check_workload(running.port, WORKLOADS[name], layer, keys)
 
 
 @each_row(
@@ -131,53 +98,6 @@ def test_a_replaced_process_fails_a_round(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(subject, "usage", lambda _: Usage(1.0, 1, frozenset(next(usages))))
     with pytest.raises(BadLoad, match="not the same"):
         measure_load(Running(1, 1), lambda: Load(10, 100, 1, 2))
-
-
-def requests(count: int) -> Callable[..., Load]:
-    """Replaces wrk: this many requests, with the key of the file that it would have read."""
-
-    def run(url: str, connections: int, seconds: float, script: str, *words: str) -> Load:
-        key = Path(words[0]).read_text().split()[0]
-        method, body = ("POST", b"x" * int(words[2])) if "POST" in words else ("GET", None)
-        port, _, path = url.removeprefix("http://127.0.0.1:").partition("/")
-        answers = [
-            probe.ask(int(port), f"/{path}", key, method=method, body=body) for _ in range(count)
-        ]
-        return Load(count, 100, 1, 2, other=sum(answer.status >= 400 for answer in answers))
-
-    return run
-
-
-@pytest.mark.usefixtures("patient")
-def test_the_gateway_is_measured(
-    port: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Each scenario has a value each round; an admission calls the store, unless it is away.
-
-    Before that, the gateway does what is measured.
-    """
-    monkeypatch.setattr(wrk, "run", requests(10))
-    rows = [Scenario(workload) for workload in WORKLOADS.values()]
-    printed: list[str] = []
-    keys = KeySet(many=make_many(TINY_PEAK), guesses=make_many(3))
-    results = measure(
-        *(rows, [PEERS["ours"]], Timing(2, 1)),
-        upstream=port,
-        keys=keys,
-        folder=tmp_path,
-        say=printed.append,
-    )
-    assert not results.failures
-    assert [row for row, _ in results.rounds] == rows
-    mains = results.rounds[MAIN, "ours"]
-    for main in mains:
-        assert main.cpu_us > main.store_us > 0
-        assert main.store_calls >= 1
-    # One per request; the gateway has two others a second, of which a slow round has many.
-    assert min(main.store_calls for main in mains) < 2
-    away = results.rounds[Scenario(WORKLOADS["away"]), "ours"]
-    assert [(each.store_us, each.store_calls) for each in away] == [(0, 0), (0, 0)]
-    assert len(printed) == len(rows)
 
 
 def peer(name: str, start: Callable[[Site, ExitStack], Running]) -> Peer:

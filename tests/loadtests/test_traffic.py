@@ -360,11 +360,16 @@ def test_memory_of_what_a_process_started(tmp_path: Path) -> None:
 
 
 class FakeRedis:
-    def __init__(self) -> None:
+    """killed: a file that it makes when it is killed"""
+
+    def __init__(self, killed: Path | None = None) -> None:
         self.calls: list[str] = []
+        self._killed = killed
 
     def kill(self) -> None:
         self.calls.append("kill")
+        if self._killed is not None:
+            self._killed.touch()
 
     def start(self) -> None:
         self.calls.append("start")
@@ -496,8 +501,11 @@ def test_an_outage_and_the_memory_count_as_well(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A run fails if the outage was not noticed, or if memory has too few samples."""
-    fake_locust(monkeypatch, "import time; time.sleep(0.3)")
-    redis: Any = FakeRedis()
+    killed = tmp_path / "killed"
+    code = f"import os, time\nwhile not os.path.exists({str(killed)!r}): time.sleep(0.01)"
+    fake_locust(monkeypatch, code)
+    monkeypatch.setattr(outages, "AWAY_S", 600.0)
+    redis: Any = FakeRedis(killed)
     site = Site(["http://a:1"], {}, tmp_path, {"us": os.getpid()}, [], redis)
     assert not runs.run(site, Asked(0, 5, chaos=True, soak=True), tmp_path)
     printed = capsys.readouterr().out

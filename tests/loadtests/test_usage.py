@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
-from loadtests.usage import Outcome, run, table
+from loadtests.usage import Outcome, table
 from tests.kit.usage_counts import Counts, logged
 
 LOG = Counts({("a", "api", "admitted"): 2_000, ("", "none", "refused:not_found"): 1})
@@ -53,10 +51,3 @@ def test_lines_of_the_log() -> None:
         ("a", "api", "limited:plan"): 1,
         ("", "none", "refused:not_found"): 1,
     }
-
-
-async def test_a_short_run(tmp_path: Path) -> None:
-    """A second of load comes out the same."""
-    found = await run(tmp_path, workers=2, seconds=1.0, clients=4)
-    assert found.log
-    assert found.is_same, table(found)

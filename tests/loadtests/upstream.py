@@ -1,13 +1,16 @@
-"""The comparison's upstream without nginx, which a bare machine lacks."""
+"""The comparison's upstream and load without nginx and wrk, which a bare machine lacks."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 
+from loadtests.compare import probe
 from loadtests.compare.probe import BIG_BYTES, SMALL
+from loadtests.compare.wrk import Load
 
 
 class _Handler(BaseHTTPRequestHandler):
@@ -53,3 +56,18 @@ def upstream() -> Iterator[int]:
         finally:
             server.shutdown()
             thread.join()
+
+
+def requests(count: int) -> Callable[..., Load]:
+    """Replaces wrk: this many requests, with the key of the file that it would have read."""
+
+    def run(url: str, connections: int, seconds: float, script: str, *words: str) -> Load:
+        key = Path(words[0]).read_text().split()[0]
+        method, body = ("POST", b"x" * int(words[2])) if "POST" in words else ("GET", None)
+        port, _, path = url.removeprefix("http://127.0.0.1:").partition("/")
+        answers = [
+            probe.ask(int(port), f"/{path}", key, method=method, body=body) for _ in range(count)
+        ]
+        return Load(count, 100, 1, 2, other=sum(answer.status >= 400 for answer in answers))
+
+    return run
