@@ -219,7 +219,7 @@ LENIENT = st.builds(
 )
 
 
-@reaches(0.1)
+@reaches(0.04)
 @given(
     mostly(
         st.tuples(SAFE, REASONS, st.integers(0, 2), LENIENT),

@@ -200,7 +200,7 @@ def path_of(pieces: list[bytes]) -> st.SearchStrategy[bytes]:
 PATHS = mostly(path_of(PLAIN), path_of([*PLAIN, *ODD]))
 
 
-@reaches(0.2)
+@reaches(0.1)
 @given(mostly(PATHS, st.binary(max_size=40).map(lambda tail: b"/" + tail)))
 @example(b"/%2e%2e%2f")
 @example(b"/%2fa./%23")

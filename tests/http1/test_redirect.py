@@ -89,7 +89,7 @@ ENDS = st.sampled_from([b"\r", b"\n", b"\r\nX: y", b"\0", b"\xff"])
 ANY = st.binary(max_size=64)
 
 
-@reaches(0.2)
+@reaches(0.1)
 @given(
     mostly(
         st.tuples(TARGETS, HOSTS),

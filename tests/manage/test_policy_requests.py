@@ -95,7 +95,7 @@ REQUESTS = st.tuples(
 )
 
 
-@reaches(0.1)
+@reaches(0.05)
 @given(POLICIES, POLICIES, st.lists(REQUESTS, min_size=10, max_size=30))
 def test_no_request_is_missed(
     old: dict[str, str], new: dict[str, str], requests: list[tuple[str, list[str]]]
@@ -180,7 +180,7 @@ HOSTED = st.dictionaries(
 )
 
 
-@reaches(0.1)
+@reaches(0.05)
 @given(
     HOSTED,
     HOSTED,
