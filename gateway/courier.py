@@ -33,6 +33,7 @@ from gateway.runtime.receivers import ReceiverTrust
 from gateway.runtime.settings import Settings
 from gateway.runtime.worker import WorkerInit
 from gateway.stores.managed import open_managed
+from gateway.stores.redis.reasons import with_cure
 from gateway.stores.webhooks.link import listen, open_link
 from gateway.stores.webhooks.opening import WebhookStores, open_webhooks
 from gateway.webhooks.application import ApplicationDeps, build_application
@@ -131,7 +132,7 @@ class CourierProcess:
     def report(self) -> Report:
         """Counts and readiness, for the supervisor."""
         fault = self._stores.budget.fault
-        detail = str(fault) if self._detail == "ok" and fault is not None else self._detail
+        detail = with_cure(fault) if self._detail == "ok" and fault is not None else self._detail
         checks = {"webhooks": detail}
         ready = Readiness(self._state is lifecycle.State.SERVING, checks)
         return Report(Snapshot(tuple(self._measured().series())), ready, DRAIN_S)
@@ -267,7 +268,7 @@ class CourierProcess:
             try:
                 found: bool = await self._stores.resources.has_mark(self._master.mark)
             except StoreDown as error:
-                self._detail = str(error)
+                self._detail = with_cure(error)
                 await asyncio.sleep(_AGAIN_S)
             else:
                 self._detail = "ok" if found else "another webhook key"

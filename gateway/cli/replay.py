@@ -24,6 +24,7 @@ from gateway.limiting.memory import MemoryLimiter
 from gateway.stores.limits.limiter import RedisLimiter
 from gateway.stores.redis.address import StoreAddress
 from gateway.stores.redis.connection import StoreConnection
+from gateway.stores.redis.reasons import with_cure
 
 #: Lines that are sent to a store together.
 BATCH: Final = 256
@@ -218,7 +219,8 @@ async def _connected(address: StoreAddress) -> AsyncIterator[StoreConnection]:
             async with asyncio.timeout(_TIMEOUT_S):
                 await link.wait_up()
         except TimeoutError:
-            raise link.last_error or StoreDown(f"{address.label} does not answer") from None
+            reason = link.last_error or f"{address.label} does not answer"
+            raise StoreDown(with_cure(reason)) from None
         yield link
     finally:
         await link.stop()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -48,7 +47,6 @@ from gateway.stores.names import CUSTOMERS_AUDIT
 from gateway.stores.redis.address import StoreAddress
 from gateway.stores.redis.clients import MasterClient, redis_client
 from gateway.stores.redis.clock import StoreClock
-from gateway.stores.redis.cluster import ClusterNodes
 from gateway.stores.redis.connection import StoreConnection
 from gateway.stores.redis.errors import translating
 from gateway.stores.redis.link import SlotLink
@@ -62,10 +60,6 @@ from gateway.stores.warnings.memory import MemoryWarningStore
 from gateway.stores.warnings.store import RedisWarningStore, WarningScript
 from gateway.stores.warnings.writer import WarningWriter
 
-log = logging.getLogger("gateway")
-
-#: Why the store is unavailable, before the first attempt has failed.
-_NOT_YET: Final = "not connected yet"
 #: How long a starting worker waits for the store before it continues without it.
 START_WAIT_S: Final = 2.0
 
@@ -181,7 +175,8 @@ async def _in_redis(
         clock=clock,
         link=SlotLink if in_cluster else StoreConnection,
     )
-    status = StoreStatus(address.label, (link, directory), metrics, time.monotonic)
+    parts = {"limits": link, "keys": directory}
+    status = StoreStatus(address.label, parts, metrics, time.monotonic)
     client = redis_client(address)
     stack.push_async_callback(client.aclose)
     if isinstance(client, MasterClient):
@@ -196,7 +191,7 @@ async def _in_redis(
             await link.wait_up()
             await directory.wait_up()
     if not status.is_up:
-        log.warning("store unavailable: %s: %s", address.label, link.last_error or _NOT_YET)
+        status.tell()
     local = MemoryLimiter(clock.now_us)
     worker_id = token_hex(8)
     membership = Membership(directory.send, index=worker[0], workers=worker[1], own_id=worker_id)
@@ -230,7 +225,7 @@ async def _in_redis(
         translating(RedisKeyStore(client)),
         is_up=lambda: status.is_up,
         was_up=lambda: status.was_up,
-        detail=lambda: _detail(status, link, limiter),
+        detail=lambda: _detail(status, limiter),
         usage=translating(RedisUsageStore(client)),
         warnings=translating(RedisWarningStore(client)),
         audit=audit,
@@ -325,11 +320,9 @@ def _with_trimmer(
     stack.push_async_callback(trimmer.stop)
 
 
-def _detail(
-    status: StoreStatus, link: StoreConnection | ClusterNodes, limiter: FallbackLimiter
-) -> str:
+def _detail(status: StoreStatus, limiter: FallbackLimiter) -> str:
     """For an operator: "down for 12 s: REASON; on_store_failure: local, share 1 of 4"."""
     if status.down_s is None:
         return "ok"
-    reason = status.reason or link.last_error or _NOT_YET
-    return f"down for {time.monotonic() - status.down_s:.0f} s: {reason}; {limiter.description}"
+    down_s = time.monotonic() - status.down_s
+    return f"down for {down_s:.0f} s: {status.reason}; {limiter.description}"

@@ -18,6 +18,7 @@ class ScriptedLink:
         self.address, self.setup, self.push = address, setup, on_push
         self.on_up: list[Callable[[], None]] = []
         self.on_down: list[Callable[[StoreDown], None]] = []
+        self.on_failed: list[Callable[[StoreDown], None]] = []
         self.last_error: StoreDown | None = None
         self.is_up = self.stopped = False
         self.sent: list[tuple[bytes, Callable[[Any], None]]] = []

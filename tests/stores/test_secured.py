@@ -133,6 +133,44 @@ async def test_a_wrong_password(secured: Secured, monkeypatch: pytest.MonkeyPatc
         assert "hunter2" not in text
 
 
+async def test_each_link_tells_its_reason(
+    secured: Secured, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Readiness and log name the last reason of each link: the command, and what to do about it."""
+    port, admin = secured.server.port, secured.server.client()
+    admin.execute_command("ACL", "SETUSER", "limited", "reset", "on", f">{SECRET}", *RULES)
+    address = parse_url(f"redis://limited:{SECRET}@127.0.0.1:{port}")
+    try:
+        async with opened_store(address) as store:
+            admin.execute_command("ACL", "SETUSER", "limited", "-evalsha", "-client|tracking")
+            admin.execute_command("CLIENT", "KILL", "USER", "limited")
+
+            def tells(*words: str) -> bool:
+                found = store.detail()
+                return all(word in found for word in (*words, "on_store_failure: local"))
+
+            refused = f"redis://127.0.0.1:{port}/0 refuses the connection at"
+            rights = ("NOPERM", "docs/store.md")
+            await eventually(
+                lambda: tells(
+                    f"limits: {refused} EVALSHA", f"keys: {refused} CLIENT TRACKING", *rights
+                ),
+                "each link has its reason",
+            )
+            admin.execute_command("ACL", "SETUSER", "limited", "+client|tracking")
+            await eventually(lambda: "keys: " not in store.detail(), "the keys are read again")
+            assert tells(f"limits: {refused} EVALSHA", *rights)
+            admin.execute_command("ACL", "SETUSER", "limited", "+evalsha")
+            await eventually(store.is_up, "it is available again")
+            assert store.detail() == "ok"
+    finally:
+        admin.close()
+    told = [record.message for record in caplog.records if "still unavailable" in record.message]
+    assert any("limits: " in line and "EVALSHA: NOPERM" in line for line in told)
+    assert any("keys: " in line and "CLIENT TRACKING: NOPERM" in line for line in told)
+    assert not any(SECRET in line for line in told)
+
+
 async def test_a_renewed_password(
     secured: Secured, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

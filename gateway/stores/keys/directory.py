@@ -79,6 +79,7 @@ class Directory:
         )
         #: Listeners, as in StoreConnection.
         self.on_up, self.on_down = self._link.on_up, self._link.on_down
+        self.on_failed = self._link.on_failed
         self.on_up.append(self._connected)
         self.on_down.append(self._disconnected)
         #: Listeners, called when the store was emptied.

@@ -21,6 +21,7 @@ from gateway.stores.redis.clock import host_us
 from gateway.stores.redis.cluster import ClusterNodes
 from gateway.stores.redis.connection import StoreConnection
 from gateway.stores.redis.errors import translated
+from gateway.stores.redis.reasons import with_cure
 
 #: The timeout of a check, and of connecting to the store for it.
 TIMEOUT_S: Final = 2.0
@@ -52,7 +53,8 @@ class RedisCounters:
             async with asyncio.timeout(self._timeout_s):
                 await link.wait_up()
         except TimeoutError:
-            raise StoreDown(str(link.last_error or "the store did not answer")) from None
+            reason = link.last_error or "the store did not answer"
+            raise StoreDown(with_cure(reason)) from None
         answer: asyncio.Future[Decision | None] = asyncio.get_running_loop().create_future()
         limiter.decide(check, _setter(answer))
         decision = await answer

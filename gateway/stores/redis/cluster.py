@@ -80,6 +80,7 @@ class ClusterNodes:
     load:      commands for every node: the scripts
     probe:     commands that a node must execute before it is up, by a hash tag of its slots
     on_up, on_down: listeners, called when every slot's node is up, and when one of them is lost
+    on_failed: listeners, called with the reason when a node or the owners cannot be reached
     """
 
     def __init__(
@@ -95,6 +96,7 @@ class ClusterNodes:
         self.address = address
         self.on_up: list[Callable[[], None]] = []
         self.on_down: list[Callable[[StoreDown], None]] = []
+        self.on_failed: list[Callable[[StoreDown], None]] = []
         #: The last failure of a node, or of reading the owners; None: nothing has failed yet.
         self.last_error: StoreDown | None = None
         self.timeout_s = timeout_s if callable(timeout_s) else lambda: timeout_s
@@ -214,7 +216,7 @@ class ClusterNodes:
             try:
                 self._update_owners(await self._read(self.address, self._masters))
             except StoreDown as error:
-                self.last_error = error
+                self._failed(error)
             # During a failover a node may not know the owner of a slot.
             is_complete = self.is_up and None not in self._owners
             with suppress(TimeoutError):
@@ -248,6 +250,7 @@ class ClusterNodes:
             self._members[node] = member
             link.on_up.append(partial(self._came_up, member))
             link.on_down.append(self._went_down)
+            link.on_failed.append(self._failed)
             link.start()
         return member
 
@@ -262,6 +265,11 @@ class ClusterNodes:
     def _came_up(self, member: _Member) -> None:
         member.was_up = True
         self._update_status()
+
+    def _failed(self, error: StoreDown) -> None:
+        self.last_error = error
+        for listener in self.on_failed:
+            listener(error)
 
     def _went_down(self, error: StoreDown) -> None:
         self.last_error = error

@@ -49,6 +49,8 @@ _CONNECT_S: Final = 0.5
 #: After this much at once, reading pauses for one turn of the event loop. Otherwise up to 8 MB are
 #: read at a time: 150,000 pushes took a second.
 _TURN_BYTES: Final = 64 * 1024
+#: Commands whose name has two words, among those that connections begin with.
+_CONTAINERS: Final = (b"CLIENT", b"SCRIPT")
 #: "Not complete yet". Not None, because hiredis reads a null reply as None.
 _NOT_YET: Final = object()
 
@@ -218,6 +220,7 @@ class StoreConnection:
     setup:     commands that the server must execute before a new connection counts as up
     most_reply_bytes: at a longer reply the connection is closed, before memory is allocated for it
     on_up, on_down: listeners, called when the connection is up, and when it is lost
+    on_failed: listeners, called with the reason when an attempt to connect has failed
     """
 
     def __init__(
@@ -234,6 +237,7 @@ class StoreConnection:
         self.server = address
         self.on_up: list[Callable[[], None]] = []
         self.on_down: list[Callable[[StoreDown], None]] = []
+        self.on_failed: list[Callable[[StoreDown], None]] = []
         #: Why the last attempt or connection ended; None: none has yet.
         self.last_error: StoreDown | None = None
         self._timeout_s = timeout_s if callable(timeout_s) else lambda: timeout_s
@@ -265,7 +269,7 @@ class StoreConnection:
     def send(self, encoded: bytes, done: Done) -> None:
         """Send one command (see `command`); `done` is called once, with the reply or StoreDown."""
         if self._pipeline is None:
-            done(StoreDown("the store is not connected"))
+            done(StoreDown(str(self.last_error or "the store is not connected")))
         else:
             self._pipeline.send(encoded, done)
 
@@ -296,6 +300,8 @@ class StoreConnection:
                     lived_s = loop.time() - up_s
             except StoreDown as error:
                 self.last_error = error
+                for listener in self.on_failed:
+                    listener(error)
             finally:
                 if pipeline is not None:
                     pipeline.close("the gateway closed the connection")
@@ -342,16 +348,19 @@ class StoreConnection:
         """Log in and execute `setup`, sent together. Raises StoreDown at the first error."""
         loop = asyncio.get_running_loop()
         replies: list[asyncio.Future[Any]] = []
-        for arguments in (*self._greeting(), *self._setup):
+        commands = (*self._greeting(), *self._setup)
+        for encoded in commands:
             replies.append(loop.create_future())
-            pipeline.send(arguments, partial(set_result, replies[-1]))
-        for reply in await asyncio.gather(*replies):
+            pipeline.send(encoded, partial(set_result, replies[-1]))
+        for encoded, reply in zip(commands, await asyncio.gather(*replies), strict=True):
             if isinstance(reply, StoreDown):
                 raise reply
             # ASK is no error here: a slot that the server owns is moving to another node.
             if isinstance(reply, hiredis.ReplyError) and not str(reply).startswith("ASK "):
                 refusal = self._without_secret(str(reply))
-                raise StoreDown(f"{self.address.label} refuses the connection: {refusal}")
+                raise StoreDown(
+                    f"{self.server.label} refuses the connection at {_verb(encoded)}: {refusal}"
+                )
 
     def _greeting(self) -> list[bytes]:
         address = self.server
@@ -402,3 +411,9 @@ class StoreConnection:
 def _read_files(address: StoreAddress) -> tuple[ssl.SSLContext | None, str | None]:
     """What the files of an address have now: for TLS, and the password. Raises OSError."""
     return ssl_context(address), read_password(address)
+
+
+def _verb(encoded: bytes) -> str:
+    """What an encoded command is called: "AUTH", "CLIENT TRACKING". It contains no argument."""
+    first, second = (encoded.split(b"\r\n")[2::2] + [b""])[:2]
+    return (b"%b %b" % (first, second) if first in _CONTAINERS else first).decode("ascii")

@@ -19,6 +19,7 @@ from redis.exceptions import RedisClusterException, RedisError
 
 from gateway.domain.ports import StoreDown, WrongType
 from gateway.observe.log_throttle import LogThrottle
+from gateway.stores.redis.reasons import with_cure
 from gateway.tasks import cancellable
 
 log = logging.getLogger("gateway")
@@ -41,7 +42,7 @@ async def translated() -> AsyncIterator[None]:
         async with cancellable():
             yield
     except (RedisError, RedisClusterException, OSError) as error:
-        raise StoreDown(f"the store is unavailable: {error}") from error
+        raise StoreDown(with_cure(f"the store is unavailable: {error}")) from error
     except _MISREAD as error:
         # It may also be a bug of the gateway, which the traceback shows.
         if (suppressed := _throttle.suppressed("misread", time.monotonic())) is not None:

@@ -42,7 +42,7 @@ class ScriptedLink:
     def __init__(self, address, *, timeout_s, on_push, setup) -> None:
         self.push = on_push
         self.setup = setup
-        self.on_up, self.on_down = [], []
+        self.on_up, self.on_down, self.on_failed = [], [], []
         self.is_up = False
         self.sent = []
         self.beats = []
