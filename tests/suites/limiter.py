@@ -1107,6 +1107,13 @@ class LimiterSuite:
         resets_us = [each.now_us + each.standings[0].reset_us for each in (full, beyond)]
         assert resets_us == [(START_US // 1_000_000 + 61) * 1_000_000] * 2
 
+    def test_a_shadow_bucket_refills_in_its_time(self, rig: Rig) -> None:
+        """However much a limit in shadow mode admits, it lacks no more than its bucket."""
+        watching = (replace(FREE, shadow=True),)
+        taken = [(START_US, 100), (START_US, 100), (START_US + 100_000_000, 0)]
+        *_, rested = replay(rig, watching, taken)
+        assert rested.remaining == 60
+
     def test_changed_values(self, rig: Rig) -> None:
         """New values apply to old counts; a smaller bucket refuses no longer than its own time."""
         check = rig.fresh((FREE,))
