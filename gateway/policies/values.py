@@ -62,6 +62,10 @@ class Value:
         """Add a fault. found: replaces the value in the message. Raises TooManyFaults."""
         note(self.faults, Fault(self.file, self.line, self.path, found or self.found, expected))
 
+    def warning(self, found: str, expected: str) -> Fault:
+        """What a valid policy may have by mistake; nothing is added to the faults."""
+        return Fault(self.file, self.line, self.path, found, expected)
+
     def text(self, expected: str = "text") -> str | None:
         if self.is_text:
             return str(self.node.value)

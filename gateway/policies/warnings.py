@@ -17,7 +17,7 @@ from gateway.domain.limits import Limit
 from gateway.domain.meets import limits_for
 from gateway.domain.policy import Plan, Policy
 from gateway.domain.route import Route
-from gateway.domain.routes import is_own
+from gateway.policies.bypasses import passed_mcp, unguarded_methods, unguarded_paths
 from gateway.policies.checks import most_in_window
 from gateway.policies.faults import Fault, quoted
 from gateway.policies.limits import PlanEntry, written_kind
@@ -26,9 +26,6 @@ from gateway.policies.values import Value
 
 #: The most warnings of one policy.
 MOST_WARNINGS: Final = 100
-#: Methods that change something.
-_WRITING: Final = ("POST", "PUT", "PATCH", "DELETE")
-_METHODS: Final = ("GET", "HEAD", "OPTIONS", *_WRITING)
 
 
 def find_warnings(
@@ -36,7 +33,9 @@ def find_warnings(
 ) -> tuple[Fault, ...]:
     """The warnings of a policy without faults, by file and line; MOST_WARNINGS at most."""
     found = [
-        *islice(_unguarded_methods(routes, policy), MOST_WARNINGS),
+        *islice(unguarded_methods(routes, policy), MOST_WARNINGS),
+        *islice(unguarded_paths(routes, policy), MOST_WARNINGS),
+        *islice(passed_mcp(routes, policy), MOST_WARNINGS),
         *islice(_open_routes(routes), MOST_WARNINGS),
         *islice(_idle_limits(routes, plans, policy), MOST_WARNINGS),
         *islice(_changed_kinds(routes, plans), MOST_WARNINGS),
@@ -44,61 +43,7 @@ def find_warnings(
     return tuple(sorted(found, key=lambda each: (each.file, each.line)))[:MOST_WARNINGS]
 
 
-def _warning(at: Value, found: str, expected: str) -> Fault:
-    return Fault(at.file, at.line, at.path, found, expected)
-
-
 # -- access ----------------------------------------------------------------------------------------
-
-
-def _unguarded_methods(routes: Sequence[RouteEntry], policy: Policy) -> Iterator[Fault]:
-    """Access rules for one method, while a wider route admits writes to the same path without any.
-
-    `GET /v1/connectors` needs a scope, and `DELETE /v1/connectors` is a request of `* /**`.
-    """
-    for entry in routes:
-        route = entry.route
-        if route is None or not _has_rules(route):
-            continue
-        # A word with a slash is no segment of another route.
-        path = tuple("/" if segment == "*" else segment for segment in route.segments)
-        if route.rest:
-            path = (*path, "/")
-        unguarded: dict[str, list[str]] = defaultdict(list)
-        for table in policy.tables_of(route):
-            matched = {method: table.match(method, path) for method in _METHODS}
-            if not any(_is(other, route) for other in matched.values()):
-                continue
-            for method in _WRITING:
-                other = matched[method]
-                if isinstance(other, Route) and _is_wider(other, route) and not _has_rules(other):
-                    unguarded[other.name].append(method)
-        for name, methods in unguarded.items():
-            words = ", ".join(dict.fromkeys(methods))
-            yield _warning(
-                entry.given["match"],
-                f"access rules for {quoted(route.pattern)} only: {words} of this path are requests "
-                f"of routes.{name} ({policy.routes[name].where}), which has none",
-                f"a route for these methods too, such as {quoted(_any_method(route))}",
-            )
-
-
-def _has_rules(route: Route) -> bool:
-    return bool(route.scopes or route.permission or route.service)
-
-
-def _is(other: object, route: Route) -> bool:
-    return isinstance(other, Route) and other.name == route.name
-
-
-def _is_wider(other: Route, route: Route) -> bool:
-    """Is it another pattern of paths? A route of the same paths was written for them."""
-    same = (other.segments, other.rest) == (route.segments, route.rest)
-    return not same and not is_own(other)
-
-
-def _any_method(route: Route) -> str:
-    return f"* {route.pattern.partition(' ')[2]}"
 
 
 def _open_routes(routes: Sequence[RouteEntry]) -> Iterator[Fault]:
@@ -109,16 +54,14 @@ def _open_routes(routes: Sequence[RouteEntry]) -> Iterator[Fault]:
         if route is None or route.auth == "key":
             continue
         if has_keys and route.rest and not route.segments and not route.hosts:
-            yield _warning(
-                entry.given["match"],
+            yield entry.given["match"].warning(
                 f"{quoted(route.pattern)} with auth: none, which admits every path without a route "
                 "of its own to anyone",
                 "auth: key, or narrower patterns",
             )
         for limit, at in zip(route.limits, entry.limits_at, strict=True):
             if limit.per.startswith("header:"):
-                yield _warning(
-                    at,
+                yield at.warning(
                     f"the limit {limit.name!r} per {limit.per} with auth: none, which lets anyone "
                     "create any number of counters in Redis",
                     "per: ip",
@@ -178,8 +121,7 @@ def _idle_overrides(
 
 
 def _idle(at: Value, name: str, amount: int, other: str, most: int, where: str = "") -> Fault:
-    return _warning(
-        at,
+    return at.warning(
         f"{name!r} with {amount}, which never refuses",
         f"at most {most}: the limit {other!r} never admits more in that time{where}",
     )
@@ -221,8 +163,7 @@ def _changed_kinds(routes: Sequence[RouteEntry], plans: Sequence[PlanEntry]) -> 
             limit, route = written[name]
             kinds = written_kind(values), written_kind(limit)
             if kinds[0] != kinds[1]:
-                yield _warning(
-                    at,
+                yield at.warning(
                     f"{kinds[0]} for the limit {name!r}",
                     f"{kinds[1]}, as routes.{route.name} ({route.where}) has it",
                 )

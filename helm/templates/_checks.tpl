@@ -134,10 +134,10 @@
 
 {{- define "gateway.checkPolicies" -}}
 {{- $policies := .Values.policies -}}
-{{- if and $policies.existingConfigMap (or $policies.files $policies.upstream) -}}
-{{- fail "policies.existingConfigMap: policies.files and policies.upstream have no effect beside it. Remove them, or the ConfigMap." -}}
+{{- if and $policies.existingConfigMap (or $policies.files $policies.upstream $policies.mcpUpstream) -}}
+{{- fail "policies.existingConfigMap: policies.files, policies.upstream and policies.mcpUpstream have no effect beside it. Remove them, or the ConfigMap." -}}
 {{- end -}}
-{{- if and $policies.upstream (hasKey $policies.files "upstreams.yaml") -}}
+{{- if and (or $policies.upstream $policies.mcpUpstream) (hasKey $policies.files "upstreams.yaml") -}}
 {{- fail "policies.upstream: there is upstreams.yaml in policies.files as well. Remove one of them." -}}
 {{- end -}}
 {{- end -}}

@@ -10,8 +10,10 @@
 {{- range $path, $_ := .Files.Glob "files/policies/*.yaml" -}}
 {{- $_ := set $files (base $path) ($.Files.Get $path) -}}
 {{- end -}}
-{{- with .Values.policies.upstream -}}
-{{- $_ := set $files "upstreams.yaml" (printf "upstreams:\n  api: {servers: [%s]}\n" (. | quote)) -}}
+{{- if or .Values.policies.upstream .Values.policies.mcpUpstream -}}
+{{- $api := .Values.policies.upstream | default "http://127.0.0.1:9000" | quote -}}
+{{- $mcp := .Values.policies.mcpUpstream | default "http://127.0.0.1:9100" | quote -}}
+{{- $_ := set $files "upstreams.yaml" (printf "upstreams:\n  api: {servers: [%s]}\n  mcp: {servers: [%s]}\n" $api $mcp) -}}
 {{- end -}}
 {{- with .Values.tls.existingSecret -}}
 {{- $_ := set $files "chart-tls.yaml" "tls: {certificate: /etc/gateway/tls/tls.crt, key: /etc/gateway/tls/tls.key}\n" -}}

@@ -139,7 +139,9 @@ def copy_policies(folder: Path, *, patient: bool, upstream: int | None = None) -
     if patient:
         changes.append(("gateway.yaml", "timeout: 50ms", "timeout: 5s"))
     if upstream is not None:
-        changes.append(("upstreams.yaml", "127.0.0.1:9000", f"127.0.0.1:{upstream}"))
+        # One server is the API and the MCP server.
+        for shipped in ("127.0.0.1:9000", "127.0.0.1:9100"):
+            changes.append(("upstreams.yaml", shipped, f"127.0.0.1:{upstream}"))
     for name, old, new in changes:
         text = (folder / name).read_text(encoding="utf-8")
         if old not in text:

@@ -54,7 +54,7 @@ def test_every_upstream_is_the_demos(policy: Policy) -> None:
     """Requests go to the demo's upstream instead of the policies' servers; nothing else changes."""
     changed = demo.with_upstream(policy, UPSTREAM)
     servers = {name: upstream.servers for name, upstream in changed.upstreams.items()}
-    assert servers == {"api": (UPSTREAM,), "webhooks": ()}
+    assert servers == {"api": (UPSTREAM,), "mcp": (UPSTREAM,), "webhooks": ()}
     assert replace(changed, upstreams=policy.upstreams) == policy
 
 

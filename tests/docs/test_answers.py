@@ -127,7 +127,9 @@ async def site() -> AsyncIterator[Site]:
         (folder / "requests.log").write_text("".join(f"{line}\n" for line in log_lines()))
         async with serve_demo_upstream("127.0.0.1", 0) as upstream:
             path = folder / "serving/upstreams.yaml"
-            path.write_text(path.read_text().replace("127.0.0.1:9000", f"127.0.0.1:{upstream}"))
+            served = f"127.0.0.1:{upstream}"
+            shipped = path.read_text().replace("127.0.0.1:9000", served)
+            path.write_text(shipped.replace("127.0.0.1:9100", served))
             process = Process(
                 folder / "output",
                 *("serve", "--policies", str(folder / "serving")),

@@ -118,7 +118,7 @@ IMPOSSIBLE: list[tuple[dict[str, Any], str]] = [
     ({"service": {"nodePort": 30000}}, "service.nodePort: only for"),
     (
         {"policies": {"existingConfigMap": "c", "upstream": "http://a"}},
-        "policies.existingConfigMap: policies.files and policies.upstream",
+        "policies.existingConfigMap: policies.files, policies.upstream and policies.mcpUpstream",
     ),
     (
         {"policies": {"upstream": "http://a", "files": {"upstreams.yaml": "upstreams: {}"}}},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from gateway.policies.faults import Fault, PolicyFaults
-from gateway.policies.load import load
+from gateway.policies.load import load, read_policy
 
 PLANS = "plans:\n  free: {rate: 60/minute, burst: 100}\n"
 UPSTREAMS = 'upstreams:\n  api: {servers: ["http://127.0.0.1:9000"]}\n'
@@ -31,3 +31,20 @@ def faults_of(folder: Path) -> list[Fault]:
 def complaints(folder: Path) -> list[str]:
     """The same as text, with the folder's own path left out: "routes.yaml:2: routes.all…"."""
     return [str(fault).replace(f"{folder}/", "") for fault in faults_of(folder)]
+
+
+def warnings_of(
+    folder: Path, routes: str, plans: str = "free: {rate: 60/minute}", **files: str
+) -> list[str]:
+    """The warnings, without the folder. routes, plans: the entries, without the indentation"""
+    lines = [f"  {line}" for line in routes.splitlines()]
+    policy, found = read_policy(
+        write(
+            folder,
+            routes="routes:\n" + "\n".join(lines) + "\n",
+            plans="plans:\n" + "\n".join(f"  {line}" for line in plans.splitlines()) + "\n",
+            **files,
+        )
+    )
+    assert policy.warnings == tuple(map(str, found))
+    return [str(warning).replace(f"{folder}/", "") for warning in found]

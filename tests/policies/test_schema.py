@@ -65,6 +65,9 @@ def test_the_shipped_policy() -> None:
         "hooks": [("hooks", "rate", 6000)],
         "connectors": [],
         "connectors-write": [],
+        "connectors-api": [],
+        "connectors-api-write": [],
+        "connectors-api-batch": [("batch", "rate", 10)],
         "mcp": [
             ("mcp", "rate", 100),
             ("mcp-daily", "quota", 10_000),
@@ -79,6 +82,7 @@ def test_the_shipped_policy() -> None:
     assert not policy.routes["mcp"].plan_limits
     upstreams = {
         "api": Upstream("api", (Server("http", "127.0.0.1", 9000),)),
+        "mcp": Upstream("mcp", (Server("http", "127.0.0.1", 9100),)),
         "webhooks": Upstream("webhooks", ()),
     }
     assert policy.upstreams == upstreams

@@ -14,65 +14,12 @@ from gateway.policies.load import read_policy
 from gateway.policies.warnings import MOST_WARNINGS, _bound
 from tests.docs.pages import ROOT
 from tests.kit.reach import reached, reaches
-from tests.policies.folder import write
+from tests.policies.folder import warnings_of
 
 NOW_US = 1_800_000_000_000_000
 
 
-def warnings_of(folder: Path, routes: str, plans: str = "free: {rate: 60/minute}") -> list[str]:
-    """The warnings, without the folder. routes, plans: the entries, without the indentation"""
-    lines = [f"  {line}" for line in routes.splitlines()]
-    policy, found = read_policy(
-        write(
-            folder,
-            routes="routes:\n" + "\n".join(lines) + "\n",
-            plans="plans:\n" + "\n".join(f"  {line}" for line in plans.splitlines()) + "\n",
-        )
-    )
-    assert policy.warnings == tuple(map(str, found))
-    return [str(warning).replace(f"{folder}/", "") for warning in found]
-
-
-READ = "read: {match: GET /a, upstream: api, scopes: [a:read]}"
 ALL = 'all: {match: "* /**", upstream: api}'
-
-
-@pytest.mark.parametrize(
-    ("routes", "expected"),
-    [
-        (f"{READ}\n{ALL}", "POST, PUT, PATCH, DELETE of this path are requests of routes.all"),
-        (f'{READ}\nall: {{match: "* /{{id}}", upstream: api}}'.replace("{id}", "*"), "routes.all"),
-        (f'{READ}\nw: {{match: POST /a, upstream: api}}\n{ALL}', "PUT, PATCH, DELETE of this path"),
-        (f'p: {{match: POST /a, upstream: api, permission: "a:w"}}\n{ALL}', "PUT, PATCH"),
-        (f"s: {{match: GET /a/*/b/*, upstream: api, service: scm}}\n{ALL}", "routes.all"),
-        (f"{READ}\nopen: {{match: POST /**, upstream: api, auth: none}}",
-         "POST of this path are requests of routes.open"),
-    ],
-)  # fmt: skip
-def test_methods_that_get_around_access_rules(tmp_path: Path, routes: str, expected: str) -> None:
-    """Writes to a guarded path that take a wider route without rules."""
-    found = [each for each in warnings_of(tmp_path, routes) if "access rules for" in each]
-    assert len(found) == 1
-    assert expected in found[0]
-    assert "a route for these methods too, such as '* /a" in found[0]
-
-
-@pytest.mark.parametrize(
-    "routes",
-    [
-        READ,
-        f'{READ}\nrest: {{match: "* /a", upstream: api}}\n{ALL}',
-        f'any: {{match: "* /a", upstream: api, scopes: [a]}}\n{ALL}',
-        f"{READ}\nall: {{match: '* /**', upstream: api, scopes: [b]}}",
-        f"{READ}\nall: {{match: GET /**, upstream: api}}",
-        f"plain: {{match: GET /a, upstream: api, rate: 5/minute}}\n{ALL}",
-        f'{READ}\nw: {{match: POST /a, upstream: api, scopes: [w]}}\n'
-        f'rest: {{match: "* /a", upstream: api, scopes: [w]}}\n{ALL}',
-    ],
-)  # fmt: skip
-def test_methods_that_do_not(tmp_path: Path, routes: str) -> None:
-    """A route for the same path, one that needs something, none at all, no access rules."""
-    assert warnings_of(tmp_path, routes) == []
 
 
 @pytest.mark.parametrize(
