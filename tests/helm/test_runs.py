@@ -18,6 +18,8 @@ import pytest
 import redis
 import trustme
 from click.testing import CliRunner
+from redis.backoff import NoBackoff
+from redis.retry import Retry
 
 from gateway.cli.main import cli
 from gateway.domain.policy import AdminProxy, Tls
@@ -33,6 +35,8 @@ from tests.kit.redis_server import RedisServer, server_binary
 from tests.kit.rows import each_row
 from tests.kit.wire import fetch
 
+#: A client that tries again by itself would wait longer, with each try, for a start of Redis.
+NO_RETRY = Retry(NoBackoff(), 0)
 #: Variables that are no options: passwords, certificates, and Python's TLS.
 NO_OPTIONS = {
     "GATEWAY_ADMIN_TOKEN_FILE",
@@ -187,11 +191,14 @@ async def test_redis_starts_as_rendered(latest: int, shell: str, tmp_path: Path)
         stdout=subprocess.DEVNULL,
     )
     try:
-        with redis.Redis(port=port, password=password) as client:
+        with redis.Redis(port=port, password=password, retry=NO_RETRY) as client:
             await eventually(lambda: answers(client), "Redis answers")
             assert client.config_get("append*")["appendonly"] == "yes"
             assert client.config_get("maxmemory-policy") == {"maxmemory-policy": "noeviction"}
-        with redis.Redis(port=port) as anonymous, pytest.raises(redis.AuthenticationError):
+        with (
+            redis.Redis(port=port, retry=NO_RETRY) as anonymous,
+            pytest.raises(redis.AuthenticationError),
+        ):
             anonymous.ping()
         # The shell is replaced, so that SIGTERM reaches Redis; its command line has no password.
         command = command_line(server.pid)
