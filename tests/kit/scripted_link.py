@@ -13,7 +13,13 @@ class ScriptedLink:
     """Replaces a StoreConnection. What is sent waits in `sent` for its `reply`."""
 
     def __init__(
-        self, address: StoreAddress, *, timeout_s: Any = 1.0, on_push: Any = None, setup: Any = ()
+        self,
+        address: StoreAddress,
+        *,
+        timeout_s: Any = 1.0,
+        on_push: Any = None,
+        setup: Any = (),
+        accepted: Any = (),
     ) -> None:
         self.address, self.setup, self.push = address, setup, on_push
         self.on_up: list[Callable[[], None]] = []

@@ -33,15 +33,20 @@ from gateway.stores.keys.lookups import Done, LookUps
 from gateway.stores.names import ACCOUNT_PREFIX, KEY_PREFIX, NO_NAME, RESET_PREFIX, USED, subject_of
 from gateway.stores.redis.address import StoreAddress
 from gateway.stores.redis.clock import TIME, StoreClock
-from gateway.stores.redis.connection import StoreConnection, command
+from gateway.stores.redis.connection import StoreConnection, code_of, command
 
-#: Changes nothing, as there is nothing under this name. But only a master answers it, and in a
-#: cluster only the owner of the keys' slot: the data of other nodes may be out of date.
+#: Changes nothing, as there is nothing under this name. But only a master executes it, or refuses
+#: it by `READS_ONLY`, and in a cluster only the owner of the keys' slot: other nodes may have data
+#: that is out of date.
 HEARTBEAT: Final = command("DEL", NO_NAME)
 _TRACK: Final = command(
     *("CLIENT", "TRACKING", "ON", "BCAST"),
     *("PREFIX", KEY_PREFIX, "PREFIX", ACCOUNT_PREFIX, "PREFIX", RESET_PREFIX),
 )
+#: Codes of errors by which a master refuses whatever writes, the heartbeat included: it could not
+#: save to its disk, or too few replicas are connected. It answers look-ups, and pushes changes.
+#: Redis refuses PING as well by the first one.
+READS_ONLY: Final = ("MISCONF", "NOREPLICAS")
 HEARTBEAT_S: Final = 0.25
 DEAD_S: Final = 0.5
 #: How often last use is written, in heartbeats; of how many keys at most (and in one command).
@@ -75,7 +80,11 @@ class Directory:
         link: Callable[..., StoreConnection] = StoreConnection,
     ) -> None:
         self._link = link(
-            address, timeout_s=dead_s, on_push=self._on_push, setup=(_TRACK, HEARTBEAT)
+            address,
+            timeout_s=dead_s,
+            on_push=self._on_push,
+            setup=(_TRACK, HEARTBEAT),
+            accepted=READS_ONLY,
         )
         #: Listeners, as in StoreConnection.
         self.on_up, self.on_down = self._link.on_up, self._link.on_down
@@ -231,7 +240,8 @@ class Directory:
             self._note_use()
 
     def _beat_came(self, reply: object) -> None:
-        if not isinstance(reply, int):
+        is_refused = isinstance(reply, hiredis.ReplyError) and code_of(reply) in READS_ONLY
+        if not is_refused and not isinstance(reply, int):
             self._check_reply(reply)
 
     def _time_came(self, sent_us: int, reply: object) -> None:

@@ -87,6 +87,11 @@ def set_result(future: asyncio.Future[Any], reply: Any) -> None:
         future.set_result(reply)
 
 
+def code_of(error: hiredis.ReplyError) -> str:
+    """The word that an error of the server begins with: "NOPERM"."""
+    return str(error).partition(" ")[0]
+
+
 def checked(reply: Any, verb: object) -> Any:
     """The reply to a command. Raises StoreDown, also where the store answered with an error."""
     if isinstance(reply, StoreDown):
@@ -218,6 +223,7 @@ class StoreConnection:
     timeout_s: of a reply, after which the connection is closed; a callable is called each time
     on_push:   gets RESP3 pushes while the connection is up; with it, the connection speaks RESP3
     setup:     commands that the server must execute before a new connection counts as up
+    accepted:  codes of errors with which it counts as up all the same
     most_reply_bytes: at a longer reply the connection is closed, before memory is allocated for it
     on_up, on_down: listeners, called when the connection is up, and when it is lost
     on_failed: listeners, called with the reason when an attempt to connect has failed
@@ -230,6 +236,7 @@ class StoreConnection:
         timeout_s: float | Callable[[], float] = 1.0,
         on_push: Callable[[list[Any]], None] | None = None,
         setup: Sequence[bytes] = (),
+        accepted: Sequence[str] = (),
         most_reply_bytes: int = MOST_REPLY_BYTES,
     ) -> None:
         self.address = address
@@ -243,6 +250,8 @@ class StoreConnection:
         self._timeout_s = timeout_s if callable(timeout_s) else lambda: timeout_s
         self._on_push = on_push
         self._setup = setup
+        # ASK is no error here: a slot that the server owns is moving to another node.
+        self._accepted = frozenset(("ASK", *accepted))
         self._most_reply_bytes = most_reply_bytes
         self._pipeline: Pipeline | None = None
         self._task: asyncio.Task[None] | None = None
@@ -355,8 +364,7 @@ class StoreConnection:
         for encoded, reply in zip(commands, await asyncio.gather(*replies), strict=True):
             if isinstance(reply, StoreDown):
                 raise reply
-            # ASK is no error here: a slot that the server owns is moving to another node.
-            if isinstance(reply, hiredis.ReplyError) and not str(reply).startswith("ASK "):
+            if isinstance(reply, hiredis.ReplyError) and code_of(reply) not in self._accepted:
                 refusal = self._without_secret(str(reply))
                 raise StoreDown(
                     f"{self.server.label} refuses the connection at {_verb(encoded)}: {refusal}"

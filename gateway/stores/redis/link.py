@@ -60,12 +60,17 @@ class SlotLink(StoreConnection):
         timeout_s: float | Callable[[], float] = 1.0,
         on_push: Callable[[list[Any]], None] | None = None,
         setup: Sequence[bytes] = (),
+        accepted: Sequence[str] = (),
         link: Callable[..., StoreConnection] = StoreConnection,
     ) -> None:
-        super().__init__(address, timeout_s=timeout_s, on_push=on_push, setup=setup)
+        super().__init__(
+            address, timeout_s=timeout_s, on_push=on_push, setup=setup, accepted=accepted
+        )
         # The new node does not own the slot yet, and executes a command only after ASKING.
         ahead = tuple(word for encoded in setup for word in (_ASKING, encoded))
-        self._make_link = partial(link, timeout_s=timeout_s, on_push=on_push, setup=ahead)
+        self._make_link = partial(
+            link, timeout_s=timeout_s, on_push=on_push, setup=ahead, accepted=accepted
+        )
         self._ahead: dict[Node, StoreConnection] = {}
         #: Connections that get no more commands, but may still receive replies.
         self._stopping: set[StoreConnection] = set()

@@ -39,7 +39,7 @@ GET_ACCOUNT = command(*value_range(account_name("acme")))
 class ScriptedLink:
     """Replaces a StoreConnection; the test reads what was sent, replies and pushes."""
 
-    def __init__(self, address, *, timeout_s, on_push, setup) -> None:
+    def __init__(self, address, *, timeout_s, on_push, setup, accepted) -> None:
         self.push = on_push
         self.setup = setup
         self.on_up, self.on_down, self.on_failed = [], [], []
@@ -523,6 +523,18 @@ async def test_a_server_that_answers_with_errors(scripted, error):
     link.beats[0](reply)
     assert answers == [Absent.UNAVAILABLE]
     assert link.gave_up == [f"the store cannot be read: {error}"] * 2
+
+
+async def test_a_server_that_refuses_writes(scripted):
+    """Keys are looked up as long as a master answers reads, though it refuses the heartbeat."""
+    directory, link = scripted
+    for code in ("MISCONF", "NOREPLICAS"):
+        link.beats[0](hiredis.ReplyError(f"{code} no writes"))
+    answers = []
+    directory.look_up(ID, answers.append)
+    link.reply(GET_KEY, b"")
+    assert answers == [Absent.UNKNOWN]
+    assert link.gave_up == []
 
 
 async def test_last_use_is_noted_in_batches(scripted):
