@@ -11,6 +11,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from gateway import errors
+from gateway.admin import listener
 from gateway.admin.access import Access
 from gateway.admin.app import AdminDeps, build_admin
 from gateway.admin.listener import AdminServer
@@ -215,8 +216,11 @@ async def test_leaving(bound: socket.socket) -> None:
             await successor.server.stop()
 
 
-async def test_leaving_a_client_that_stays(bound: socket.socket) -> None:
+async def test_leaving_a_client_that_stays(
+    bound: socket.socket, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A connection without a further request delays the end only briefly."""
+    monkeypatch.setattr(listener, "_STOP_S", 0.05)
     scene = Scene()
     await scene.server.start([bound.dup()])
     async with await Wire.connect(scene.server.port) as wire:

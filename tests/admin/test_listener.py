@@ -27,8 +27,9 @@ from tests.kit.wire import TIMEOUT_S, fetch
     "sent", [b"", SLOW_HEAD, b"POST /echo HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\nab"]
 )
 @on_each_loop
-async def test_one_that_waits_makes_room(sent: bytes) -> None:
+async def test_one_that_waits_makes_room(sent: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
     """A request that is complete at once is answered while all connections wait for more bytes."""
+    monkeypatch.setattr(listener, "_STOP_S", 0.05)  # for bodies that never come
     async with serving(most=4) as scene:
         clients = [await scene.slow_client(sent or b"\r\n") for _ in range(4)]
         assert (await fetch(scene.port, "/now")).body == b"now"
@@ -160,8 +161,9 @@ async def test_a_handshake_counts_and_makes_room(
 
 
 @on_each_loop
-async def test_a_stop_ends_all(tls: Contexts) -> None:
+async def test_a_stop_ends_all(tls: Contexts, monkeypatch: pytest.MonkeyPatch) -> None:
     """Those that wait, those with a request in progress, and those amid their handshake."""
+    monkeypatch.setattr(listener, "_STOP_S", 0.05)
     async with serving() as scene:
         waiting = await scene.slow_client()
         held = await scene.client()
