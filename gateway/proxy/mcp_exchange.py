@@ -14,14 +14,16 @@ from typing import Any, Final
 
 from gateway.domain.identity import Grant
 from gateway.domain.limits import Check, Decision
+from gateway.domain.mcp.endpoints import FirstEvent, target_of
 from gateway.domain.mcp.events import COMMENT, MEDIA_TYPE, EditedStream, Stream
 from gateway.domain.mcp.lists import MARK, MOST_BYTES, Unreadable, edited_fields, filtered
 from gateway.domain.mcp.messages import Message
 from gateway.domain.mcp.refusals import LIMITED
 from gateway.domain.mcp.sessions import Session
 from gateway.domain.mcp.settings import CALL
+from gateway.domain.patterns import printable
 from gateway.domain.upstreams import Server
-from gateway.errors import SESSION_UNKNOWN, Refusal
+from gateway.errors import SESSION_UNKNOWN, UPSTREAM_INVALID, Refusal
 from gateway.http1.framing import BodyReader, LengthReader
 from gateway.http1.phases import Phase, Steps
 from gateway.http1.response import ResponseHead
@@ -32,6 +34,7 @@ from gateway.proxy.mcp_answers import refusal_answer
 from gateway.proxy.mcp_reading import Reading, admits, first_name, head_of, section
 from gateway.proxy.traced_exchange import TracedExchange
 from gateway.proxy.upstream_connection import UpstreamConnection
+from gateway.routing import Requested, read_request
 
 _session: Final = re.compile(rb"(?i)(?:\A|(?<=\n))mcp-session-id:[ \t]*([^\r\n]*?)[ \t]*\r\n")
 _content_type: Final = re.compile(rb"\ncontent-type:[ \t]*([^;\r\n]*)")
@@ -41,17 +44,19 @@ class McpState(Reading):
     """What was read of a request, and what is done with its answer.
 
     stream:  the events of the answer; None: it has none
+    first:   the first event of a stream that was requested by GET; None: it is known, or has none
     held:    the head of an answer that is collected to be filtered, and its reader
     kept:    what is collected
     sent_s:  when events were sent last, by the loop's clock
     connection: that it is counted as part of, in the metrics; 0: none
     """
 
-    __slots__ = ("connection", "held", "kept", "sent_s", "stream")
+    __slots__ = ("connection", "first", "held", "kept", "sent_s", "stream")
 
     def __init__(self) -> None:
         super().__init__()
         self.stream: Stream | None = None
+        self.first: FirstEvent | None = None
         self.held: tuple[ResponseHead, BodyReader] | None = None
         self.kept = bytearray()
         self.sent_s = 0.0
@@ -161,10 +166,14 @@ class McpExchange(Exchange):
                 return
         elif is_stream and is_plain and not isinstance(reader, LengthReader):
             state.stream = Stream()
+        if is_stream and is_plain and reader is not None and self.method == "GET":
+            state.first = FirstEvent(self._is_of_this_route)
+            payload = state.first.feed(payload)
         if state.stream is not None:
             state.sent_s = asyncio.get_running_loop().time()
             payload = state.stream.feed(payload)
         Exchange.respond(self, head, reader, payload)
+        self._check_first()
 
     def pass_interim(self, head: ResponseHead) -> None:
         """Pass on a 1xx, which has no session: the client gets that sealed, with the answer."""
@@ -184,8 +193,37 @@ class McpExchange(Exchange):
             return head
         return _with_lines(head, b"Mcp-Session-Id: %b\r\n" % sealed.encode("ascii"))
 
+    def _is_of_this_route(self, url: str) -> bool:
+        """Are messages to a URL, which a stream names, requests of this route?"""
+        host = b"" if self.fields is None else self.fields.host
+        authority = host or b"".join(self.requested.authority[:1])
+        target = target_of(url, self.requested.path, authority.decode("latin-1"))
+        if target is None:
+            return False
+        line = b"POST %b HTTP/1.1" % target.encode("utf-8", "replace")
+        requested = read_request(line, self.policy, authority)
+        return isinstance(requested, Requested) and requested.route.name == self.route.name
+
+    def _check_first(self) -> None:
+        """End a stream that names an endpoint of another route."""
+        first = self.mcp.first
+        if first is None or self.is_over:
+            return
+        if first.refused is not None:
+            words = (
+                f"an event stream with the endpoint {printable(first.refused[:200])}, where "
+                f"messages are not requests of routes.{self.route.name}"
+            )
+            self._drop_upstream()
+            self.upstream_invalid(UPSTREAM_INVALID, words)
+        elif first.is_known:
+            self.mcp.first = None
+
     def relay(self, payload: bytes) -> None:
         state = self.mcp
+        if state.first is not None:
+            payload = state.first.feed(payload)
+            self.conn.keeping(self.kept_bytes)
         if state.held is not None:
             state.kept += payload
             if len(state.kept) > MOST_BYTES:
@@ -199,11 +237,14 @@ class McpExchange(Exchange):
                 self.conn.keeping(self.kept_bytes)
         if payload:
             Exchange.relay(self, payload)
+        if state.first is not None:
+            self._check_first()
 
     @property
     def kept_bytes(self) -> int:
         state = self.mcp
-        return len(state.kept) + (0 if state.stream is None else state.stream.kept)
+        first = 0 if state.first is None else state.first.kept
+        return len(state.kept) + first + (0 if state.stream is None else state.stream.kept)
 
     def _pass_unfiltered(self) -> None:
         """Pass on a list that is too long to be filtered."""
@@ -216,6 +257,8 @@ class McpExchange(Exchange):
 
     def complete(self) -> None:
         state = self.mcp
+        if state.first is not None and (rest := state.first.end()):
+            Exchange.relay(self, rest if state.stream is None else state.stream.feed(rest))
         if state.held is not None:
             head, payload = self._filtered_whole(state.held[0], state.take())
             Exchange.respond(self, head, None, payload)

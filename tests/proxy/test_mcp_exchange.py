@@ -633,6 +633,41 @@ async def test_streams_are_kept_alive(mcp: Started) -> None:
     assert seen.count(b": keep-alive") == comments
 
 
+@pytest.mark.parametrize("pieces", [1, 3, 1_000])
+@pytest.mark.parametrize("length", [b"", b"Content-Length: 200\r\n"])
+async def test_an_endpoint_past_the_route(mcp: Started, pieces: int, length: bytes) -> None:
+    """A stream of the transport of 2024-11-05 that names a path of another route is closed."""
+    event = b"event: endpoint\ndata: /messages/?session_id=1\n\n"
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\n%b\r\n: hello\n\n" % length
+        )
+        for at in range(0, len(event), pieces):
+            await exchange.write(event[at : at + pieces])
+        await exchange.ended()
+
+    client = await mcp.client()
+    mcp.upstream.script = script
+    await client.wire.send(build_request("GET", client.path, [*client.auth, OLD]))
+    assert (await client.wire.read_head()).status == 200
+    rest = b""
+    while more := await client.wire.read_some():
+        rest += more
+    assert b": hello" in rest
+    assert b"endpoint" not in rest
+    assert b"session_id" not in rest
+
+
+async def test_an_endpoint_of_the_route(mcp: Started) -> None:
+    """A stream whose endpoint is a path of its route is passed on: its messages are read there."""
+    event = b"event: endpoint\ndata: messages?session_id=1\n\n"
+    client = await mcp.client()
+    mcp.upstream.script = reply(200, event, [STREAM])
+    response = await client.wire.request("GET", client.path, [*client.auth, OLD])
+    assert response.body == event
+
+
 async def test_connections_are_counted(mcp: Started) -> None:
     """A session counts once, whatever it has open; one that has nothing open does not."""
     client = await mcp.client()
