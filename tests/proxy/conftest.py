@@ -13,6 +13,7 @@ import pytest
 from gateway.app import Gateway, Settings
 from gateway.domain.policy import Bounds, Policy, Timeouts
 from gateway.policies.load import load
+from gateway.proxy import deadlines
 from gateway.stores.redis.address import StoreAddress
 from tests.kit.keys import make_key
 from tests.kit.policies import write_policies
@@ -46,6 +47,15 @@ class Bench:
 
 
 Start = Callable[..., Awaitable[Bench]]
+
+
+@pytest.fixture
+def no_ticks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Deadlines are checked by the test alone, at its own times.
+
+    A check of the gateway's in between would be at the real time, and renew what it sees used.
+    """
+    monkeypatch.setattr(deadlines, "TICK_S", 1e6)
 
 
 @pytest.fixture

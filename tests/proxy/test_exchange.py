@@ -453,6 +453,7 @@ async def test_truncated_answers(start: Start, start_of_answer: bytes) -> None:
             await wire.request("GET", "/api/x", bench.auth)
 
 
+@pytest.mark.usefixtures("no_ticks")
 async def test_an_upstream_that_goes_silent_in_its_answer(start: Start, tmp_path: Path) -> None:
     """Its client does not wait forever; a slow upstream is not cut off."""
     log = tmp_path / "access.log"

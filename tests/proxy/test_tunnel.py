@@ -467,6 +467,7 @@ async def test_silence_ends(start: Start, tmp_path: Path) -> None:
     await over(bench)
 
 
+@pytest.mark.usefixtures("no_ticks")
 async def test_no_other_deadline_bounds_a_tunnel(start: Start) -> None:
     """The deadlines of heads, bodies and answers do not end a tunnel with traffic."""
     bench = await start()
