@@ -72,6 +72,10 @@ HOMES = {
     "dns": {"proxy.name_server", "proxy.resolver"},
 }
 
+#: Any failure of redis-py's clients is translated here, where a cancellation that they lose is
+#: noticed as well.
+TRANSLATES = "stores.redis.errors"
+
 
 @dataclass(frozen=True, slots=True)
 class Source:
@@ -156,6 +160,8 @@ def complaints(source: Source) -> Iterator[str]:
         elif first in HOMES:
             if not any(name == home or name.startswith(f"{home}.") for home in HOMES[first]):
                 fault = f"{first}, whose home is {sorted(HOMES[first])}"
+            elif imported == "redis.exceptions.RedisError" and name != TRANSLATES:
+                fault = f"{imported}, which {TRANSLATES} translates"
         elif first not in sys.stdlib_module_names:
             fault = f"{first}, which has no home"
         elif is_pure and first not in PURE_LIBRARY and not imported.startswith(PURE_PARTS):
@@ -240,6 +246,7 @@ FAULTS = [
     ("proxy.gate", "def f():\n    from gateway.stores import limiter", "not below it"),
     ("app", "from gateway.cli import demo", "not below it"),
     ("proxy.gate", "import redis.asyncio", "whose home"),
+    ("stores.keys.store", "from redis.exceptions import RedisError", "errors translates"),
     ("cli.serve", "from aiohttp import web", "whose home"),
     ("cli.demo_upstreams", "from aiohttp import web", "whose home"),
     ("app", "from gateway.__main__ import main", "not below it"),

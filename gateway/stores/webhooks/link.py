@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import hiredis
 from redis.asyncio import Redis, RedisCluster
-from redis.exceptions import NoScriptError, RedisError
+from redis.exceptions import NoScriptError
 
 from gateway.domain.ports import StoreDown
 from gateway.stores.redis.address import StoreAddress
@@ -110,10 +110,12 @@ async def listen(address: StoreAddress) -> AsyncIterator[int]:
     assert isinstance(client, Redis)
     try:
         async with client.pubsub() as messages:
-            await messages.subscribe(*_CHANNELS)
+            async with translated():
+                await messages.subscribe(*_CHANNELS)
             was_asked = False
             while True:
-                message = await messages.get_message(timeout=_HEARD_S)
+                async with translated():
+                    message = await messages.get_message(timeout=_HEARD_S)
                 if message is not None:
                     was_asked = False
                     if message["type"] == "message" and message["channel"] in _CHANNELS:
@@ -121,10 +123,10 @@ async def listen(address: StoreAddress) -> AsyncIterator[int]:
                 elif was_asked:
                     raise StoreDown(f"the store did not answer within {_HEARD_S:g} s")
                 else:
-                    await messages.ping()
+                    async with translated():
+                        await messages.ping()
                     was_asked = True
-    except (RedisError, OSError) as error:
-        raise StoreDown(f"the store is unavailable: {error}") from error
     finally:
-        with suppress(RedisError, OSError):
-            await client.aclose()
+        with suppress(StoreDown):
+            async with translated():
+                await client.aclose()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 
 import pytest
 from redis.asyncio import Redis
+from redis.asyncio.client import PubSub
 from redis.exceptions import NoScriptError
 
+from gateway import tasks
 from gateway.domain.ports import StoreDown
 from gateway.stores.redis.address import StoreAddress, parse_url
 from gateway.stores.webhooks import link
@@ -19,6 +21,7 @@ from tests.kit.eventually import eventually
 from tests.kit.redis_cluster import MASTERS, RedisCluster
 from tests.kit.redis_server import RedisServer
 from tests.kit.store_proxy import StoreProxy
+from tests.kit.wire import TIMEOUT_S
 
 
 async def test_queues_and_resources_work_over_it(redis_server: RedisServer) -> None:
@@ -125,3 +128,28 @@ async def test_a_silent_store_is_noticed(
         proxy.pause()
         with pytest.raises(StoreDown, match="did not answer"):
             await hearing
+
+
+@pytest.mark.parametrize("method", ["subscribe", "get_message", "ping"])
+async def test_a_cancellation_that_the_client_loses(
+    redis_server: RedisServer, monkeypatch: pytest.MonkeyPatch, method: str
+) -> None:
+    """What listens ends all the same: `wait_for` of Python 3.11, in redis-py, loses some."""
+    asked = asyncio.Event()
+
+    async def lose(*_: object, **__: object) -> None:
+        with suppress(asyncio.CancelledError):
+            asked.set()
+            await asyncio.Event().wait()
+
+    monkeypatch.setattr(link, "_HEARD_S", 0.01)
+    monkeypatch.setattr(PubSub, method, lose)
+
+    async def hear() -> None:
+        async for _ in listen(parse_url(redis_server.url)):
+            pass
+
+    hearing = tasks.spawn(hear(), "what is due")
+    await asked.wait()
+    await asyncio.wait_for(tasks.end(hearing), TIMEOUT_S)
+    assert hearing.cancelled()
