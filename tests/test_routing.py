@@ -35,6 +35,7 @@ from gateway.routing import Requested, find_route, read_request_line
 from tests.http1.test_paths import SHAPES
 from tests.kit.cost import cost
 from tests.kit.reach import reached, reaches
+from tests.kit.tiers import examples
 
 KEY = b"gwk_production_7h3k9m2p4q6r_0123456789ABCDEFGHIJKLMNOPQRSTUV012345"
 SEARCH = Route("search", "GET", ("api", "search"), True, "api")
@@ -195,7 +196,7 @@ def resolved(path: str) -> list[str]:
 
 
 @reaches(0.1)
-@settings(deadline=None, max_examples=300)
+@settings(deadline=None, max_examples=examples(300))
 @given(
     st.lists(
         st.builds(

@@ -22,6 +22,7 @@ from tests.domain.route_rules import (
     undecided,
     without_conflicts,
 )
+from tests.kit.tiers import examples
 
 
 @no_deadline
@@ -40,7 +41,7 @@ def test_a_conflict_is_an_overlap_without_order(first: Route, second: Route) -> 
         assert conflict.same is (is_within(first, second) and is_within(second, first))
 
 
-@settings(no_deadline, max_examples=300)
+@settings(no_deadline, max_examples=examples(300))
 @given(st.lists(routes, max_size=4).map(named), st.integers(0, 3))
 def test_conflicts_finds_every_pair(patterns: list[Route], rounds: int) -> None:
     """A pair conflicts exactly if no third route within both decides a request that both match."""

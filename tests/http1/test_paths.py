@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gateway.errors import BAD_TARGET, TOO_MANY_SEGMENTS, Refusal
 from gateway.http1.paths import MOST_SEGMENTS, CanonicalPath, canonical
 from tests.kit.reach import mostly, reached, reaches
+from tests.kit.tiers import examples
 
 SEARCH = ("api", "search", "x")
 
@@ -241,7 +242,7 @@ CODES = st.sampled_from([b"%4a", b"%4A", b"%6f", b"%e4%b8%ad", b"%C3%A9", b"%c3%
 
 
 @reaches(0.2)
-@settings(max_examples=500)
+@settings(max_examples=examples(500))
 @given(
     mostly(
         st.lists(CODES | encoded(KEPT) | KEPT, max_size=12),

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from tests.kit.tiers import examples
 from tests.wire.bench import KEY_TEXTS, MemoryBench
 from tests.wire.cases import Case, read_all
 from tests.wire.judge import read_answers
@@ -35,7 +36,7 @@ def cut(data: bytes, places: list[int]) -> list[bytes]:
     return [data[start:end] for start, end in pairwise(at)]
 
 
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=examples(600), deadline=None)
 @given(st.sampled_from(CASES), st.lists(st.integers(0, 1 << 16), max_size=12))
 def test_any_split_has_the_same_outcome(bench: MemoryBench, case: Case, places: list[int]) -> None:
     """For any split of a message, its case's outcome is the same."""
@@ -79,7 +80,7 @@ PIECES = st.sampled_from(
 STREAMS = st.lists(PIECES | st.binary(max_size=8), max_size=24).map(b"".join)
 
 
-@settings(max_examples=800, deadline=None)
+@settings(max_examples=examples(800), deadline=None)
 @example(b"", [])
 @example(GOOD * 100 + b"BAD\r\n\r\n" + GOOD, [])
 @example(GOOD + b"\r\n\r\n" + GOOD, [len(GOOD) + 2])

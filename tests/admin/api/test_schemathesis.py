@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, Phase, settings
 from gateway.admin.api.routes import OPERATIONS, document
 from tests.kit.admin import TOKEN, AdminScene
 from tests.kit.redis_server import RedisServer
+from tests.kit.tiers import examples
 
 CONFIG = schemathesis.Config.from_dict(
     {
@@ -96,7 +97,7 @@ def live(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Live]:
 
 
 @settings(
-    max_examples=10,
+    max_examples=examples(10),
     derandomize=True,
     deadline=None,
     database=None,
