@@ -52,6 +52,8 @@ class Metrics:
     mcp:                counts messages to MCP servers
     store_up:           the store is available
     fallback_active:    decisions are made without the store
+    store_evicts:       the store may evict keys and counters
+    store_keys_lost:    the store had keys, and their index is missing
     access_log_dropped: lines of the access log that could not be written
     usage_dropped:      requests that are not in the usage, because its table was full
     traces_dropped:     returns the number of requests whose spans were not exported
@@ -61,6 +63,8 @@ class Metrics:
         self.inflight = 0
         self.store_up = False
         self.fallback_active = False
+        self.store_evicts = False
+        self.store_keys_lost = False
         self.access_log_dropped = 0
         self.usage_dropped = 0
         self.traces_dropped: Callable[[], int] = lambda: 0
@@ -158,6 +162,20 @@ class Metrics:
             "store_fallback_active",
             "1 while decisions are made without the store.",
             lambda: int(self.fallback_active),
+            merge="max",
+        )
+        registry.number(
+            "gauge",
+            "store_evicts",
+            "1 while the store's settings let it evict keys and counters.",
+            lambda: int(self.store_evicts),
+            merge="max",
+        )
+        registry.number(
+            "gauge",
+            "store_keys_lost",
+            "1 while the index of keys is missing that was there before.",
+            lambda: int(self.store_keys_lost),
             merge="max",
         )
         self.mcp = McpMetrics(registry)

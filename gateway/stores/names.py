@@ -4,6 +4,8 @@ gw:{keys}:key:ID                  a key record
 gw:{keys}:account:NAME            an account
 gw:{keys}:index                   sorted set of the key ids, by creation
 gw:{keys}:accounts                set of the account names
+gw:{keys}:deleted                 hash of account -> when it was deleted
+gw:{keys}:data                    a random text, by which workers tell other data apart
 gw:{keys}:once:DIGEST             the id of the key that was created under an idempotency key
 gw:{keys}:used                    hash of key id -> when it was last used
 gw:{keys}:reset:COUNTER           exists for a moment after a counter was reset
@@ -56,6 +58,8 @@ KEY_PREFIX: Final = KEYS_TAG + "key:"
 ACCOUNT_PREFIX: Final = KEYS_TAG + "account:"
 KEY_INDEX: Final = KEYS_TAG + "index"
 ACCOUNT_INDEX: Final = KEYS_TAG + "accounts"
+DELETED: Final = KEYS_TAG + "deleted"
+DATA_MARK: Final = KEYS_TAG + "data"
 ONCE_PREFIX: Final = KEYS_TAG + "once:"
 USED: Final = KEYS_TAG + "used"
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from secrets import token_hex
 from typing import Final
 
@@ -43,12 +44,13 @@ from gateway.stores.limits.membership import Membership
 from gateway.stores.mcp.memory import MemoryConnectionStore
 from gateway.stores.mcp.reporter import ConnectionReporter
 from gateway.stores.mcp.store import RedisConnectionStore
-from gateway.stores.names import CUSTOMERS_AUDIT
+from gateway.stores.names import CUSTOMERS_AUDIT, KEY_INDEX
 from gateway.stores.redis.address import StoreAddress
 from gateway.stores.redis.clients import MasterClient, redis_client
 from gateway.stores.redis.clock import StoreClock
 from gateway.stores.redis.connection import StoreConnection
 from gateway.stores.redis.errors import translating
+from gateway.stores.redis.eviction import EvictionWatch
 from gateway.stores.redis.link import SlotLink
 from gateway.stores.redis.sentinel import MasterWatch
 from gateway.stores.redis.status import Part, StoreStatus
@@ -183,6 +185,7 @@ async def _in_redis(
         watch = MasterWatch(address, (link.reconnect, directory.reconnect, client.reconnect))
         await watch.start()
         stack.push_async_callback(watch.stop)
+    evictions = _with_data_watch(stack, directory, link, send, address.label, metrics)
     for part in (link, directory):
         part.start()
         stack.push_async_callback(part.stop)
@@ -225,7 +228,7 @@ async def _in_redis(
         translating(RedisKeyStore(client)),
         is_up=lambda: status.is_up,
         was_up=lambda: status.was_up,
-        detail=lambda: _detail(status, limiter),
+        detail=lambda: _detail(status, limiter, evictions.detail, directory.data.detail),
         usage=translating(RedisUsageStore(client)),
         warnings=translating(RedisWarningStore(client)),
         audit=audit,
@@ -262,6 +265,29 @@ def _with_fallback(
     link.on_down.append(lambda _: update_metric())
     update_metric()
     return limiter
+
+
+def _with_data_watch(
+    stack: AsyncExitStack,
+    directory: Directory,
+    link: Part,
+    send: Send,
+    label: str,
+    metrics: Metrics,
+) -> EvictionWatch:
+    """The watch for evictions, started with the link; updates the metrics of the store's data."""
+
+    def noticed(evicts: bool) -> None:
+        metrics.store_evicts = evicts
+
+    def update_lost() -> None:
+        metrics.store_keys_lost = directory.data.lost
+
+    evictions = EvictionWatch(partial(send, KEY_INDEX), label, noticed)
+    stack.callback(evictions.stop)
+    link.on_up.append(evictions.connected)
+    directory.data.on_lost.append(update_lost)
+    return evictions
 
 
 def _with_leases(
@@ -320,9 +346,13 @@ def _with_trimmer(
     stack.push_async_callback(trimmer.stop)
 
 
-def _detail(status: StoreStatus, limiter: FallbackLimiter) -> str:
-    """For an operator: "down for 12 s: REASON; on_store_failure: local, share 1 of 4"."""
-    if status.down_s is None:
-        return "ok"
-    down_s = time.monotonic() - status.down_s
-    return f"down for {down_s:.0f} s: {status.reason}; {limiter.description}"
+def _detail(status: StoreStatus, limiter: FallbackLimiter, *faults: str) -> str:
+    """For an operator: "down for 12 s: REASON; on_store_failure: local, share 1 of 4".
+
+    faults: of the data, with the store as their subject; "" for none
+    """
+    parts = ["ok"]
+    if status.down_s is not None:
+        down_s = time.monotonic() - status.down_s
+        parts = [f"down for {down_s:.0f} s: {status.reason}", limiter.description]
+    return "; ".join([*parts, *filter(None, faults)])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 COMMANDS = (
-    *("ping", "select", "client|tracking", "script|load", "eval", "evalsha", "time", "type"),
+    *("ping", "select", "info", "client|tracking"),
+    *("script|load", "eval", "evalsha", "time", "type"),
     *("get", "getrange", "mget", "set", "del", "unlink", "pexpire", "hset", "hmget", "sadd"),
     *("sscan", "zadd", "zrem", "zcount", "zrange", "zrevrange", "zrangebyscore"),
     *("zremrangebyscore", "zrevrank", "zcard", "zincrby", "zremrangebyrank", "expireat", "incr"),

@@ -89,6 +89,8 @@ GAUGES = [
     ("store_up", "store_up", (True, True), 1),
     ("store_fallback_active", "fallback_active", (False, True), 1),
     ("store_fallback_active", "fallback_active", (False, False), 0),
+    ("store_evicts", "store_evicts", (False, True), 1),
+    ("store_keys_lost", "store_keys_lost", (True, False), 1),
     ("access_log_dropped_lines", "access_log_dropped", (1, 2), 3),
 ]
 

@@ -9,6 +9,8 @@ import pytest
 from redis import Redis
 from redis.exceptions import ResponseError
 
+from gateway.observe.metrics import Metrics
+from gateway.stores.names import DATA_MARK, key_name
 from gateway.stores.redis.address import parse_url
 from tests.kit.eventually import eventually
 from tests.kit.redis_server import RedisServer
@@ -58,3 +60,51 @@ async def test_a_server_that_refuses_writes(
         await eventually(lambda: code in store.detail(), "limits cannot be decided")
         assert "limits: " in store.detail()
         assert "keys: " not in store.detail()
+
+
+async def test_a_server_that_evicts(server: RedisServer) -> None:
+    """Readiness and a metric say that the server may evict, and what to set."""
+    metrics = Metrics("test")
+    with server.client() as client:
+        client.config_set("maxmemory", 1_000_000_000)
+        client.config_set("maxmemory-policy", "allkeys-lru")
+    async with opened_store(parse_url(server.url), metrics) as store:
+        await eventually(lambda: metrics.store_evicts, "it is noticed")
+        assert store.detail() == (
+            "ok; may evict keys and counters: maxmemory-policy is allkeys-lru, expected noeviction"
+        )
+        with server.client() as client:
+            client.config_set("maxmemory-policy", "noeviction")
+            client.client_kill_filter(_type="normal", skipme=True)
+        await eventually(lambda: not metrics.store_evicts, "it is noticed at the next connection")
+        await eventually(lambda: store.detail() == "ok", "nothing is evicted any more")
+
+
+@pytest.mark.parametrize(
+    "words", ["FLUSHALL", "FLUSHDB ASYNC", "SWAPDB 0 1", "UNLINK gw:{keys}:index"]
+)
+async def test_data_that_were_lost(server: RedisServer, words: str) -> None:
+    """A store whose keys have vanished says so, in readiness and by a metric; cached keys are read
+    again if they are not there any more.
+    """
+    metrics = Metrics("test")
+    async with opened_store(parse_url(server.url), metrics) as store:
+        (record,) = await with_keys(store, 1)
+        with server.client() as client:
+            await eventually(lambda: client.exists(DATA_MARK) == 1, "the data have a mark")
+            # A heartbeat has seen the index and the mark.
+            seen = calls(client)
+            await eventually(lambda: calls(client) > seen, "they are read")
+            client.execute_command(*words.split())
+            remains = client.exists(key_name(record.id))
+        await eventually(lambda: metrics.store_keys_lost, "it is noticed")
+        assert store.detail().startswith("ok; has lost its keys")
+        assert await is_valid(store, record.id) is bool(remains)
+        await store.keys.add(plain_key(nth_id(7)))
+        await eventually(lambda: not metrics.store_keys_lost, "there are keys again")
+        assert store.detail() == "ok"
+
+
+def calls(client: Redis) -> int:
+    """How often the index was looked for."""
+    return int(client.info("commandstats").get("cmdstat_type", {"calls": 0})["calls"])

@@ -38,13 +38,15 @@ SHIPPED = Path(__file__).parent.parent.parent / "policies"
 
 
 @asynccontextmanager
-async def opened_store(address: StoreAddress) -> AsyncIterator[Store]:
+async def opened_store(
+    address: StoreAddress, metrics: Metrics | None = None
+) -> AsyncIterator[Store]:
     """The store's parts as a gateway opens them, once they are up."""
     policy: Policy = replace(load(SHIPPED), store=SETTINGS)
     async with open_store(
         address,
         policy=lambda: policy,
-        metrics=Metrics("0"),
+        metrics=metrics or Metrics("0"),
         clock_us=lambda: time.time_ns() // 1000,
     ) as store:
         await eventually(store.is_up, "the store is up", 60)

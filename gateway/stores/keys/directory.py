@@ -10,7 +10,8 @@ others cannot be looked up. After reconnecting all cached keys are stale: each i
 it is used; if the store is too slow for that, the stale one is used until that time is over. A
 heartbeat that is not answered in time detects a dead connection. Each heartbeat also reads the
 store's time, by which keys expire (`clock`): as replies arrive in order, it is known before the
-first key.
+first key. And each reads whether the store still has the same data (`data_watch`), as some changes
+are not pushed.
 """
 
 from __future__ import annotations
@@ -29,6 +30,7 @@ from gateway.domain.identity import Absent, Identity
 from gateway.domain.policy import StoreSettings
 from gateway.domain.ports import StoreDown
 from gateway.stores.keys.cache import IdentityCache
+from gateway.stores.keys.data_watch import DataWatch
 from gateway.stores.keys.lookups import Done, LookUps
 from gateway.stores.names import ACCOUNT_PREFIX, KEY_PREFIX, NO_NAME, RESET_PREFIX, USED, subject_of
 from gateway.stores.redis.address import StoreAddress
@@ -95,6 +97,8 @@ class Directory:
         self.on_emptied: list[Callable[[], None]] = []
         #: Listeners, called with the name of a counter that was reset.
         self.on_reset: list[Callable[[str], None]] = []
+        #: What the store has: other data than before, or keys no more.
+        self.data = DataWatch(self._link.send, self._clear, address.label)
         self._settings = settings
         self._heartbeat_s = heartbeat_s
         self.clock = StoreClock() if clock is None else clock
@@ -235,6 +239,7 @@ class Directory:
         self._heartbeat = loop.call_later(self._heartbeat_s, self._beat)
         self._link.send(HEARTBEAT, self._beat_came)
         self._link.send(TIME, partial(self._time_came, self.clock.steady_us()))
+        self.data.beat()
         self._beats += 1
         if self._beats % _BEATS_A_FLUSH == 0:
             self._note_use()

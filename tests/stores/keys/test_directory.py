@@ -15,6 +15,7 @@ from gateway.domain.keys import Account
 from gateway.domain.policy import StoreSettings
 from gateway.domain.ports import StoreDown
 from gateway.stores.keys.cache import IdentityCache
+from gateway.stores.keys.data_watch import READ_INDEX, READ_MARK
 from gateway.stores.keys.directory import HEARTBEAT, Directory
 from gateway.stores.keys.records import value_range, write_account, write_record
 from gateway.stores.keys.store import RedisKeyStore
@@ -47,6 +48,7 @@ class ScriptedLink:
         self.sent = []
         self.beats = []
         self.times = []
+        self.reads = []
         self.gave_up = []
 
     def reconnect(self, reason) -> None:
@@ -59,6 +61,8 @@ class ScriptedLink:
             self.beats.append(done)
         elif encoded == TIME:
             self.times.append(done)
+        elif encoded in (READ_MARK, READ_INDEX):
+            self.reads.append((encoded, done))
         else:
             self.sent.append((encoded, done))
 
@@ -535,6 +539,19 @@ async def test_a_server_that_refuses_writes(scripted):
     link.reply(GET_KEY, b"")
     assert answers == [Absent.UNKNOWN]
     assert link.gave_up == []
+
+
+async def test_other_data(scripted):
+    """Where the heartbeat finds other data than before, all keys are read again."""
+    directory, link = scripted
+    known = know(directory, link)
+    for mark in (b"one", b"two"):
+        assert known.current
+        encoded, done = link.reads[0]
+        assert encoded == READ_MARK
+        done(mark)
+    assert not known.current
+    assert directory.known(ID) is None
 
 
 async def test_last_use_is_noted_in_batches(scripted):
