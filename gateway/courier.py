@@ -47,6 +47,7 @@ from gateway.webhooks.requests import client_of
 from gateway.webhooks.sealing import Sealer
 from gateway.webhooks.sender import TOTAL_S, Sender
 from gateway.webhooks.spool import Spool
+from gateway.webhooks.suspensions import Suspensions
 
 log = logging.getLogger("gateway")
 
@@ -159,7 +160,9 @@ class CourierProcess:
         )
         # By the store's time, as events: a host whose clock is wrong signs with the right one.
         self._courier = Courier(
-            *(stores.queues, sender, self._master.key, self._webhooks), now_us=managed.clock_us
+            *(stores.queues, sender, self._master.key, self._webhooks),
+            now_us=managed.clock_us,
+            is_suspended=Suspensions(managed.keys).has,
         )
         known = KnownIntegrations(stores.resources)
         self._spool = Spool(

@@ -14,6 +14,7 @@ from gateway.cli.store import StoreChoice, choose_for_new, store_options, with_m
 from gateway.domain.keys import Account
 from gateway.domain.policy import Policy
 from gateway.domain.ports import KeyFilter
+from gateway.manage.account_hooks import AccountHooks
 from gateway.manage.account_removal import remove_account
 from gateway.manage.accounts import MOST_COUNTED, Accounts, AccountView, view_as_json
 from gateway.manage.keys import Keys, KeyView
@@ -311,11 +312,15 @@ def _turn(
 
 @accounts.command(epilog="Example: gateway accounts delete acme")
 @_name
-@click.option("--force", is_flag=True, help="Revoke its keys first, which is final.")
+@click.option(
+    "--force",
+    is_flag=True,
+    help="Revoke its keys and remove its integrations first, which is final.",
+)
 @store_options
 @keyforms.json_option
 def delete(name: str, force: bool, store: StoreAddress | None, data: Path, as_json: bool) -> None:
-    """Delete an account. It must have no keys that are not revoked, except with --force."""
+    """Delete an account without integrations and valid keys; with --force, also with them."""
 
     async def change(stores: ManagedStores) -> int:
         actor = keyforms.os_actor()
@@ -336,7 +341,9 @@ def _keys(stores: ManagedStores) -> Keys:
 
 
 def _accounts(stores: ManagedStores, policy: Policy | None) -> Accounts:
-    return Accounts(stores.keys, stores.audit, lambda: policy, stores.clock_us)
+    opened = stores.webhooks
+    hooks = None if opened is None else AccountHooks(opened.resources, opened.queue_of)
+    return Accounts(stores.keys, stores.audit, lambda: policy, stores.clock_us, hooks)
 
 
 def _show(account: Account, as_json: bool) -> None:

@@ -1,7 +1,8 @@
-"""Deletes an account, and revokes the keys that it still has, if that is wanted.
+"""Deletes an account, with the keys and integrations that it still has, if that is wanted.
 
-Keys without their account would have neither its plan nor its suspension. So an account with keys
-is not deleted, unless they may be revoked.
+Keys without their account would have neither its plan nor its suspension, and integrations would be
+those of the next account of its name. So an account with any is not deleted, unless its keys may be
+revoked and its integrations removed.
 """
 
 from __future__ import annotations
@@ -29,9 +30,11 @@ async def remove_account(
 ) -> int:
     """Delete an account; returns how many keys were revoked. Raises NotThere, Conflict, Changed.
 
-    A key that someone creates for the account meanwhile stays valid.
+    A key that someone creates for the account meanwhile stays valid. An integration that someone
+    creates meanwhile is not one of a later account of this name.
 
-    revokes: revoke its keys first; else an account with keys that are not revoked is a Conflict
+    revokes: revoke its keys and remove its integrations first; else an account with keys that are
+             not revoked, or with integrations, is a Conflict
     """
     view = await accounts.view(name)
     if view.is_implicit:
@@ -46,7 +49,16 @@ async def remove_account(
             f"account {name} has {what} not revoked: revoke or move them first, or delete the "
             "account with force, which revokes them"
         )
+    hooks = accounts.hooks
+    if hooks is not None and not revokes and (its := await hooks.count(name)):
+        what = "1 integration" if its == 1 else f"{its} integrations"
+        raise Conflict(
+            f"account {name} has {what}: remove them first, or delete the account with force, "
+            "which removes them with their watches and events"
+        )
     revoked = await _revoke_all(keys, actor, name) if revokes else 0
+    if hooks is not None and revokes:
+        await hooks.remove(name)
     await accounts.remove(actor, view.account)
     return revoked
 

@@ -19,6 +19,7 @@ from gateway.domain.ports import (
     KeyStore,
 )
 from gateway.manage import audit_log
+from gateway.manage.account_hooks import AccountHooks
 from gateway.manage.audit_log import Actor
 from gateway.manage.forms import read_account, read_account_change
 from gateway.manage.problems import Changed, NotThere
@@ -101,7 +102,11 @@ async def key_words(keys: KeyStore, key_id: str) -> tuple[str, str, str]:
 
 
 class Accounts:
-    """Accounts in a store. policy: the current one, for plans and limits; None: unknown"""
+    """Accounts in a store.
+
+    policy: the current one, for plans and limits; None: unknown
+    hooks:  their integrations; None: the store has none
+    """
 
     def __init__(
         self,
@@ -109,7 +114,9 @@ class Accounts:
         audit: AuditStore,
         policy: Callable[[], Policy | None],
         clock_us: Callable[[], int],
+        hooks: AccountHooks | None = None,
     ) -> None:
+        self.hooks = hooks
         self._keys = keys
         self._audit = audit
         self._policy = policy
@@ -214,12 +221,24 @@ class Accounts:
         return await self._change(actor, "account.edit", name, decide)
 
     async def suspend(self, actor: Actor, name: str, version: str | None = None) -> Account:
-        """Suspend an account: all of its keys are refused. Raises NotThere, Changed."""
-        return await self._turn(actor, name, "account.suspend", "suspended", version)
+        """Suspend an account: all of its keys are refused, and its events wait.
+
+        Raises NotThere, Changed.
+        """
+        account = await self._turn(actor, name, "account.suspend", "suspended", version)
+        if self.hooks is not None:
+            await self.hooks.suspend(name)
+        return account
 
     async def resume(self, actor: Actor, name: str, version: str | None = None) -> Account:
-        """Resume a suspended account. Raises NotThere, Changed."""
-        return await self._turn(actor, name, "account.resume", "valid", version)
+        """Resume a suspended account. Raises NotThere, Changed.
+
+        One that is valid gets its events as well: an earlier try may have broken off.
+        """
+        account = await self._turn(actor, name, "account.resume", "valid", version)
+        if self.hooks is not None:
+            await self.hooks.restore(name)
+        return account
 
     async def remove(self, actor: Actor, account: Account) -> None:
         """Delete an account's record. Raises Changed. `account_removal` looks after its keys."""

@@ -84,7 +84,9 @@ def build_management(
     limits = Limits(keys, counts, audit, policy, clock_us)
     return Management(
         keys=Keys(keys, audit, policy, clock_us),
-        accounts=Accounts(keys, audit, policy, clock_us),
+        accounts=Accounts(
+            keys, audit, policy, clock_us, None if webhooks is None else webhooks.accounts
+        ),
         usage=UsageBook(usage, keys, clock_us, lambda: policy().plans),
         limits=limits,
         explain=Explain(keys, counts, policy, clock_us),

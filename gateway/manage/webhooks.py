@@ -8,13 +8,18 @@ from typing import Protocol
 
 from gateway.domain.ports import AuditStore
 from gateway.domain.webhooks.settings import WebhookSettings
+from gateway.manage.account_hooks import AccountHooks, EventStore, HookStore
 from gateway.manage.deliveries import Deliveries, Queue, ReplayStore
 from gateway.manage.integrations import EventQueue, Integrations, IntegrationStore, Sealing
 from gateway.manage.watches import Watches, WatchStore
 
 
-class ResourceStore(IntegrationStore, WatchStore, ReplayStore, Protocol):
+class ResourceStore(IntegrationStore, WatchStore, ReplayStore, HookStore, Protocol):
     """What `stores.webhooks.resources` keeps."""
+
+
+class IntegrationQueue(EventQueue, EventStore, Protocol):
+    """The events of an integration."""
 
 
 class WebhookStores(Protocol):
@@ -26,7 +31,7 @@ class WebhookStores(Protocol):
     @property
     def queues(self) -> Sequence[Queue]: ...
 
-    def queue_of(self, integration: str) -> EventQueue: ...
+    def queue_of(self, integration: str) -> IntegrationQueue: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +41,7 @@ class Webhooks:
     integrations: Integrations
     watches: Watches
     deliveries: Deliveries
+    accounts: AccountHooks
 
 
 def build_webhooks(
@@ -57,4 +63,5 @@ def build_webhooks(
         ),
         Watches(stores.resources, audit, master, clock_us, lambda: settings().destinations),
         Deliveries(stores.resources, stores.queues, audit, clock_us),
+        AccountHooks(stores.resources, stores.queue_of),
     )

@@ -11,7 +11,7 @@ import logging
 import random
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -116,6 +116,7 @@ class Courier:
 
     master:      the key of which the secrets of watches are derived
     now_us:      Unix microseconds
+    is_suspended: is this account, whose events wait then? Raises StoreDown
     """
 
     def __init__(
@@ -127,6 +128,7 @@ class Courier:
         *,
         now_us: Callable[[], int] = lambda: time.time_ns() // 1_000,
         dice: Callable[[], float] = random.random,
+        is_suspended: Callable[[str], Awaitable[bool]] | None = None,
     ) -> None:
         self.metrics = WebhookMetrics()
         self._shards = [_Shard(queue) for queue in queues]
@@ -135,6 +137,7 @@ class Courier:
         self._settings = settings
         self._now_us = now_us
         self._dice = dice
+        self._is_suspended = is_suspended
         self._name = secrets.token_hex(8)
         self._claims = 0
         self._slots, self._bytes = _Used(), _Used()
@@ -285,6 +288,8 @@ class Courier:
 
     async def _deliver(self, shard: _Shard, claimed: Claimed) -> None:
         event, watch_id, _ = claimed.id.split(":", 2)
+        if await self._is_held(shard, claimed):
+            return
         began_us = self._now_us()
         try:
             watch = read_watch(watch_id, claimed.watch)
@@ -298,6 +303,22 @@ class Courier:
         self._count(claimed, answer, began_us)
         attempt = Attempt(began_us, answer.ms, answer.status, answer.found)
         await self._record(shard, claimed, watch_id, answer, attempt)
+
+    async def _is_held(self, shard: _Shard, claimed: Claimed) -> bool:
+        """Does it wait, as its account is suspended? Without the store it waits for its lease."""
+        if self._is_suspended is None or not claimed.account:
+            return False
+        try:
+            if await self._is_suspended(claimed.account):
+                await shard.queue.hold(claimed)
+                # Whoever has resumed it meanwhile has not seen this watch held.
+                if not await self._is_suspended(claimed.account):
+                    await shard.queue.restore(claimed)
+                return True
+        except StoreDown as error:
+            self._warn("an account cannot be read before its deliveries", error)
+            return True
+        return False
 
     def _count(self, claimed: Claimed, answer: Answer, began_us: int) -> None:
         self.metrics.attempted(answer.status, answer.ms / 1000)

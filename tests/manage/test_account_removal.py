@@ -5,6 +5,9 @@ from __future__ import annotations
 import pytest
 
 from gateway.domain.keys import Account
+from gateway.domain.webhooks.events import Integration
+from gateway.domain.webhooks.watches import Watch
+from gateway.manage.account_hooks import AccountHooks
 from gateway.manage.account_removal import remove_account
 from gateway.manage.accounts import Accounts, AccountView
 from gateway.manage.audit_log import Actor
@@ -30,6 +33,64 @@ class Desk:
 
     async def actions(self) -> list[str]:
         return [entry.event.action for entry in (await self.log.entries())[::-1]]
+
+
+class Hooks:
+    """Integrations in memory, and what was done with them."""
+
+    def __init__(self, *integrations: str) -> None:
+        self.kept = [Integration(name, "acme", "generic", name, 1, "") for name in integrations]
+        self.calls: list[str] = []
+
+    async def integrations_of(self, account: str) -> list[Integration]:
+        return [each for each in self.kept if each.account == account]
+
+    async def watches(self, integration: str) -> list[Watch]:
+        return [Watch(f"{integration}-w", integration, "https://h.example/", ("a.*",), 1)]
+
+    async def suspend(self, watch: Watch) -> None:
+        self.calls.append(f"suspend {watch.id}")
+
+    async def restore(self, watch: Watch) -> None:
+        self.calls.append(f"restore {watch.id}")
+
+    async def remove_integration(self, integration: Integration) -> None:
+        self.kept.remove(integration)
+
+    async def purge(self, integration: str) -> None:
+        self.calls.append(f"purge {integration}")
+
+
+def with_hooks(desk: Desk, *integrations: str) -> Hooks:
+    hooks = Hooks(*integrations)
+    desk.accounts.hooks = AccountHooks(hooks, lambda _: hooks)
+    return hooks
+
+
+async def test_an_account_with_integrations_stays() -> None:
+    """With force they are removed with all that they hold; those of others stay."""
+    desk = Desk()
+    await desk.store.put_account(Account("acme"))
+    await desk.store.put_account(Account("other"))
+    hooks = with_hooks(desk, "int_1", "int_2")
+    with pytest.raises(Conflict, match="acme has 2 integrations: remove them first"):
+        await desk.remove("acme")
+    await desk.remove("other", revokes=True)
+    assert len(hooks.kept) == 2
+    await desk.remove("acme", revokes=True)
+    assert (hooks.kept, hooks.calls) == ([], ["purge int_1", "purge int_2"])
+    assert await desk.store.account("acme") is None
+
+
+async def test_integrations_of_a_suspended_account() -> None:
+    """Its watches are suspended and restored with it, also if that was done before."""
+    desk = Desk()
+    await desk.store.put_account(Account("acme"))
+    hooks = with_hooks(desk, "int_1")
+    await desk.accounts.suspend(ANNA, "acme")
+    await desk.accounts.resume(ANNA, "acme")
+    await desk.accounts.resume(ANNA, "acme")
+    assert hooks.calls == ["suspend int_1-w", "restore int_1-w", "restore int_1-w"]
 
 
 @pytest.fixture

@@ -22,9 +22,17 @@ from gateway.domain.webhooks.signatures import verify
 from gateway.domain.webhooks.watches import Rate, Watch, secret_of
 from gateway.observe.log_throttle import LogThrottle
 from gateway.stores.webhooks.link import executing
-from gateway.stores.webhooks.queue import LEASE_S, RENEW_S, SHARDS, Claim, DeliveryQueue, tag_of
-from gateway.stores.webhooks.records import write_watch
+from gateway.stores.webhooks.queue import (
+    LEASE_S,
+    RENEW_S,
+    SHARDS,
+    Claim,
+    Claimed,
+    DeliveryQueue,
+    tag_of,
+)
 from gateway.stores.webhooks.resources import Resources
+from gateway.stores.webhooks.records import write_watch
 from gateway.webhooks.courier import LOOK_S, Courier
 from gateway.webhooks.sender import Answer, Sender
 from tests.kit.certificates import make_certificate
@@ -143,6 +151,55 @@ async def test_a_delivery(bench: Bench) -> None:
     for form in ("timed", "standard"):
         secret = secret_of(MASTER, "w", 1)
         assert verify(body, headers, [secret], now_s=now_s, forms=[form]) == form  # type: ignore[list-item]
+
+
+async def test_a_suspended_account(bench: Bench) -> None:
+    """Its watches are paused, with the reason, and what arrives waits; others get theirs."""
+    suspended = {"acme"}
+
+    async def is_suspended(account: str) -> bool:
+        return account in suspended
+
+    async def health() -> dict[bytes, bytes]:
+        found: dict[bytes, bytes] = await bench.client.hgetall(f"{TAG}health:w")
+        return found
+
+    async def is_paused() -> bool:
+        return (await health()).get(b"status") == b"paused"
+
+    await bench.watch("w")
+    await bench.watch("other", integration="its")
+    async with bench.courier(is_suspended=is_suspended):
+        await bench.queue.accept("int", "one", "a.b", BODY, "acme")
+        await bench.queue.accept("its", "two", "a.b", BODY, "other")
+        await eventually(is_paused, "the watch is paused")
+        await bench.become(queued=1, delivered=1)
+        its = await health()
+        assert (its[b"why"], its[b"held"]) == (b"its account is suspended", b"0")
+        # No claim takes what comes now.
+        await bench.queue.accept("int", "three", "a.b", BODY, "acme")
+        assert await bench.client.zcard(f"{TAG}queue:w") == 2
+        assert bench.receiver.ids("w") == {}
+        suspended.clear()
+        held = Claimed("one:w:0", "", b"", "int", b"", 0, 1, True, 0, "acme")
+        await bench.queue.restore(held)
+        await bench.become(delivered=3)
+    assert bench.receiver.ids("w") == {"one": 1, "three": 1}
+    assert bench.receiver.ids("other") == {"two": 1}
+    assert b"status" not in await health()
+
+
+async def test_an_account_that_is_resumed_meanwhile(bench: Bench) -> None:
+    """A watch that is held just after its account was resumed does not stay so."""
+    answers = [True, False]
+
+    async def is_suspended(account: str) -> bool:
+        return answers.pop(0) if answers else False
+
+    await bench.watch("w")
+    await bench.queue.accept("int", "one", "a.b", BODY, "acme")
+    async with bench.courier(is_suspended=is_suspended):
+        await bench.become(delivered=1)
 
 
 async def test_what_comes_while_it_runs(bench: Bench) -> None:

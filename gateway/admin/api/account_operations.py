@@ -206,14 +206,14 @@ OPERATIONS: Final = (
         "Delete an account",
         _delete,
         (Success(204, "The account is deleted."),),
-        description="Fails with 409 if it has keys that are not revoked.",
+        description="Fails with 409 if it has keys that are not revoked, or integrations.",
         parameters=(
             given.ACCOUNT_NAME,
             Parameter(
                 "force",
                 "query",
                 {"type": "string", "enum": ["true", "false"], "default": "false"},
-                "true: revoke its keys first, which is final.",
+                "true: revoke its keys and remove its integrations first, which is final.",
             ),
             given.MAYBE_IF_MATCH,
         ),

@@ -100,7 +100,7 @@ async def resume(request: web.Request) -> web.StreamResponse:
 async def ask_delete(request: web.Request) -> web.StreamResponse:
     """Deleting is final, so the user types the account's name."""
     view = await management_of(request).accounts.view(request.match_info["name"])
-    return _delete_form(request, view, forms.Form({}, {}))
+    return await _delete_form(request, view, forms.Form({}, {}))
 
 
 async def delete(request: web.Request) -> web.StreamResponse:
@@ -110,21 +110,24 @@ async def delete(request: web.Request) -> web.StreamResponse:
     fields = await typed(request)
     if fields.get("name", "") != view.name:
         fault = f"Found another name, expected {view.name}."
-        return _delete_form(request, view, forms.Form(fields, {"name": (fault,)}))
+        return await _delete_form(request, view, forms.Form(fields, {"name": (fault,)}))
     revokes = fields.get("revoke") == "yes"
     try:
         await remove_account(
             management.accounts, management.keys, actor_of(request), view.name, revokes=revokes
         )
     except Conflict:
-        fault = "It has keys that are not revoked. Choose to revoke them, or do it before."
-        return _delete_form(request, view, forms.Form(fields, {"revoke": (fault,)}))
+        fault = "It has valid keys or integrations. Choose to end them, or do it before."
+        return await _delete_form(request, view, forms.Form(fields, {"revoke": (fault,)}))
     raise web.HTTPSeeOther("/console/accounts?done=account-deleted")
 
 
-def _delete_form(request: web.Request, view: AccountView, form: forms.Form) -> web.StreamResponse:
-    status = 422 if form.faults else 200
-    return page(request, "account_delete", status=status, form=form, view=view)
+async def _delete_form(
+    request: web.Request, view: AccountView, form: forms.Form
+) -> web.StreamResponse:
+    status, hooks = 422 if form.faults else 200, management_of(request).accounts.hooks
+    its = 0 if hooks is None else await hooks.count(view.name)
+    return page(request, "account_delete", status=status, form=form, view=view, integrations=its)
 
 
 async def _maybe_account(request: web.Request) -> Account | None:

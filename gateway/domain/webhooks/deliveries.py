@@ -62,6 +62,7 @@ class Claimed:
     at_us:    when it was accepted
     is_good:  its watch's last attempt succeeded, and it answers quickly
     openings: of its watch's breaker since the last success
+    account:  of the event; '': of an older gateway
     """
 
     id: str
@@ -73,6 +74,7 @@ class Claimed:
     at_us: int
     is_good: bool
     openings: int
+    account: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,11 +68,14 @@ redis.call('SADD', KEYS[2], ARGV[2])
 redis.call('SET', KEYS[1], ARGV[1])
 return 1
 """
-#: SREM is first: without permission for it, nothing is written.
+#: SREM is first: without permission for it, nothing is written. KEYS[3] has when accounts were
+#: deleted, in microseconds.
 REMOVE_ACCOUNT: Final = """
 local now = redis.call('GET', KEYS[1])
 if now and now ~= ARGV[1] then return 0 end
 redis.call('SREM', KEYS[2], ARGV[2])
 redis.call('DEL', KEYS[1])
+local clock = redis.call('TIME')
+redis.call('HSET', KEYS[3], ARGV[2], string.format('%d%06d', clock[1], clock[2]))
 return 1
 """

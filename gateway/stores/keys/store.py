@@ -45,6 +45,7 @@ from gateway.stores.keys.records import (
 )
 from gateway.stores.names import (
     ACCOUNT_INDEX,
+    DELETED,
     KEY_INDEX,
     NO_NAME,
     USED,
@@ -215,7 +216,7 @@ class RedisKeyStore:
 
     async def remove_account(self, account: Account) -> None:
         """Delete an account, if it is stored so now, or not at all. Raises KeyChanged."""
-        names = [account_name(account.name), ACCOUNT_INDEX]
+        names = [account_name(account.name), ACCOUNT_INDEX, DELETED]
         written = write_account(account)
         async with typed(self._redis, ACCOUNT_INDEX, "set"):
             gone = await self._eval(scripts.REMOVE_ACCOUNT, names, (written, account.name))

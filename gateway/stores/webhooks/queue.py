@@ -121,11 +121,14 @@ _ACCEPT: Final = Script("accept.lua")
 _CLAIM: Final = Script("claim.lua")
 _RENEW: Final = Script("renew.lua")
 _FINISH: Final = Script("finish.lua")
+_HOLD: Final = Script("hold.lua")
+_PURGE: Final = Script("purge.lua")
 _DISABLE: Final = Script("disable.lua")
 _RESEND: Final = Script("resend.lua")
 _REPLAY: Final = Script("replay.lua")
 _TRIM: Final = Script("trim.lua")
 _STATS: Final = Script("stats.lua")
+_STATUS: Final = Script("status.lua")
 _EVENTS: Final = Script("events.lua")
 _DELIVERIES: Final = Script("deliveries.lua")
 _ONE: Final = Script("one.lua")
@@ -245,6 +248,29 @@ class DeliveryQueue:
         )
         told = await self._run(_FINISH, self._any, arguments)
         return None if told is None else Finished(told[0], told[1] / 1_000_000)
+
+    @translated()
+    async def hold(self, delivery: Claimed) -> bool:
+        """Give it back without an attempt, and pause its watch, as its account is suspended.
+
+        False: the lease had ended, and another claim may have the delivery.
+        """
+        arguments = (delivery.token, delivery.id, delivery.integration, self._cap())
+        return bool(await self._run(_HOLD, self._any, arguments))
+
+    @translated()
+    async def restore(self, delivery: Claimed) -> None:
+        """Undo `hold`: the account of its watch is not suspended any more."""
+        names = (f"{self._tag}watches:{delivery.integration}",)
+        watch = delivery.id.split(":", 2)[1]
+        await self._run(_STATUS, names, (watch, "restore"))
+
+    @translated()
+    async def purge(self, integration: str) -> None:
+        """Forget all events of an integration, also those with deliveries that are not over."""
+        left = 1
+        while left:
+            left = await self._run(_PURGE, self._any, (integration, _DROPPED))
 
     @translated()
     async def disable(self, watch: str, integration: str, why: str) -> bool:

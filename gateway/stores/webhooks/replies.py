@@ -51,21 +51,24 @@ def read_delivery(found: list[bytes | None]) -> Delivery:
 def read_claim(token: str, found: Any) -> Claim:
     """What was claimed with this token."""
     wait_us, lost, claimed, faults = found
-    deliveries = tuple(
-        Claimed(
-            id=delivery.decode(),
-            token=token,
-            watch=watch,
-            integration=integration.decode(),
-            body=body,
-            attempts=int(attempts),
-            at_us=int(at_us),
-            is_good=bool(is_good),
-            openings=int(openings),
-        )
-        for delivery, watch, integration, body, attempts, at_us, is_good, openings in claimed
-    )
+    deliveries = tuple(_read_claimed(token, each) for each in claimed)
     wait_s = wait_us / 1_000_000 if wait_us >= 0 else None
     return Claim(
         deliveries, wait_s, lost, tuple(each.decode("utf-8", "replace") for each in faults)
+    )
+
+
+def _read_claimed(token: str, found: Any) -> Claimed:
+    delivery, watch, integration, body, attempts, at_us, is_good, openings, account = found
+    return Claimed(
+        id=delivery.decode(),
+        token=token,
+        watch=watch,
+        integration=integration.decode(),
+        body=body,
+        attempts=int(attempts),
+        at_us=int(at_us),
+        is_good=bool(is_good),
+        openings=int(openings),
+        account=account.decode("utf-8", "replace"),
     )

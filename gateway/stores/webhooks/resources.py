@@ -5,6 +5,8 @@ gw:{keys}:hooks:captures           hash: capture address -> integration
 gw:{keys}:hooks:mark               the mark of the webhook key
 gw:{keys}:hooks:noticed            hash: account -> its integration of the kind `gateway`
 gw:{keys}:hooks:account:NAME       set of an account's integrations
+gw:{keys}:deleted                  hash: account -> when it was deleted: older integrations are not
+                                   those of a new account of this name
 gw:{keys}:hooks:watches            hash: watch -> integration
 gw:{keys}:hooks:replaying:NAME     exists while a replay of an account is in progress: its token
 gw:{hooks:N}:watches:INTEGRATION   hash: watch -> its record, which `queue` reads as well
@@ -23,7 +25,7 @@ from gateway.domain.webhooks.deliveries import shard_of
 from gateway.domain.webhooks.events import Integration
 from gateway.domain.webhooks.kinds.own import GATEWAY
 from gateway.domain.webhooks.watches import MOST_WATCHES, Health, State, Watch
-from gateway.stores.names import KEYS_TAG, NOTICED
+from gateway.stores.names import DELETED, KEYS_TAG, NOTICED
 from gateway.stores.webhooks.records import (
     MOST_BYTES,
     read_integration,
@@ -169,7 +171,12 @@ class Resources:
         values = await self._execute("HMGET", INTEGRATIONS, *names)
         pairs = zip(names, values, strict=True)
         found = {name.decode("ascii", "replace"): value for name, value in pairs if value}
-        its = (each for each in _readable(found, read_integration) if each.account == account)
+        deleted_us = _number(await self._execute("HGET", DELETED, account))
+        its = (
+            each
+            for each in _readable(found, read_integration)
+            if each.account == account and (not deleted_us or each.created_us > deleted_us)
+        )
         return sorted(its, key=lambda each: each.id)
 
     async def integration_records(self) -> dict[str, bytes]:
@@ -261,6 +268,14 @@ class Resources:
         is_there = await self._set_status(watch, "forget")
         await self._hasten(watch)
         return is_there
+
+    async def suspend(self, watch: Watch) -> None:
+        """What arrives waits while its account is suspended."""
+        await self._set_status(watch, "suspend")
+
+    async def restore(self, watch: Watch) -> None:
+        """Deliver what waits, if it waits only because the account was suspended."""
+        await self._set_status(watch, "restore")
 
     async def _hasten(self, watch: Watch) -> None:
         names = (f"{tag_of(shard_of(watch.integration))}leases",)

@@ -18,7 +18,7 @@ from gateway.domain.webhooks.deliveries import (
 from gateway.stores.webhooks.replies import bounds_of, read_claim, read_delivery, read_event
 from tests.kit.rows import each_row
 
-CLAIMED = [b"evt:w:0", b"{}", b"int", b"body", b"2", b"17", 1, 3]
+CLAIMED = [b"evt:w:0", b"{}", b"int", b"body", b"2", b"17", 1, 3, b"acme"]
 
 
 def test_an_event() -> None:
@@ -37,7 +37,7 @@ def test_a_delivery() -> None:
 
 
 def test_a_claim() -> None:
-    claimed = Claimed("evt:w:0", "token", b"{}", "int", b"body", 2, 17, True, 3)
+    claimed = Claimed("evt:w:0", "token", b"{}", "int", b"body", 2, 17, True, 3, "acme")
     assert read_claim("token", [250_000, 1, [CLAIMED], [b"w: no"]]) == Claim(
         (claimed,), 0.25, 1, ("w: no",)
     )

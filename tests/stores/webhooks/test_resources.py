@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from gateway.domain.keys import Account
 from gateway.domain.ports import CorruptRecord
 from gateway.domain.webhooks.events import Integration
 from gateway.domain.webhooks.watches import MOST_WATCHES, Watch
+from gateway.stores.keys.store import RedisKeyStore
 from gateway.stores.redis.address import parse_url
 from gateway.stores.webhooks import resources as module
 from gateway.stores.webhooks.link import executing, open_link
@@ -217,6 +219,59 @@ async def test_pause_and_resume(resources: Resources, store_client: Any) -> None
     found = await resources.health(WATCH)
     assert (found.state, found.why) == ("active", "")
     assert await queue.accept("int_1", "later", "a.b", b"{}") == 1
+
+
+async def test_suspended_with_its_account(resources: Resources, store_client: Any) -> None:
+    """It waits with the reason until its account is resumed; one that was paused stays so."""
+    other = replace(WATCH, id="w2")
+    for each in (WATCH, other):
+        await resources.add_watch(each)
+    await resources.pause(other)
+    for each in (WATCH, other):
+        await resources.suspend(each)
+    states = [(each.state, each.why) for each in await resources.healths([WATCH, other])]
+    assert states == [("paused", "its account is suspended"), ("paused", "")]
+    for each in (WATCH, other):
+        await resources.restore(each)
+    assert [each.state for each in await resources.healths([WATCH, other])] == ["active", "paused"]
+    # Its owner pauses it while it is suspended.
+    await resources.suspend(WATCH)
+    await resources.pause(WATCH)
+    await resources.restore(WATCH)
+    assert (await resources.health(WATCH)).state == "paused"
+
+
+async def test_a_new_account_of_a_name(resources: Resources, store_client: Any) -> None:
+    """It has none of the integrations that were made before the account before it was deleted."""
+    keys = RedisKeyStore(store_client)
+    await keys.put_account(Account("acme"))
+    await resources.add_integration(INTEGRATION)
+    await keys.remove_account(Account("acme"))
+    assert await resources.integrations_of("acme") == []
+    later = replace(INTEGRATION, id="int_2", capture="", created_us=4_000_000_000_000_000)
+    await resources.add_integration(later)
+    assert await resources.integrations_of("acme") == [later]
+
+
+async def test_all_of_an_integration_is_forgotten(resources: Resources, store_client: Any) -> None:
+    """Its events go, also those in flight and those that wait, and are nobody's bytes any more."""
+    queue = DeliveryQueue(executing(store_client), shard_of("int_1"), lambda: 10_000_000)
+    await resources.add_watch(WATCH)
+    for number in range(250):
+        await queue.accept("int_1", f"e{number}", "a.b", b"{}", "acme")
+    claim = await queue.claim("token", 1, 1)
+    (claimed,) = claim.deliveries
+    await resources.remove_integration(INTEGRATION)
+    await queue.purge("int_1")
+    assert await queue.finish(claimed, "delivered", Attempt(1, 1, 200, "")) is None
+    assert list(await queue.events("int_1")) == []
+    # What waited is removed by the next claims.
+    while (await queue.claim("again", 100, 100)).deliveries or (await queue.stats()).waiting:
+        pass
+    stats = await queue.stats()
+    assert (stats.bytes, stats.waiting, stats.dead, dict(stats.accounts)) == (0, 0, 0, {})
+    assert [name async for name in store_client.scan_iter(f"{TAG}event:*")] == []
+    assert [name async for name in store_client.scan_iter(f"{TAG}delivery:*")] == []
 
 
 @pytest.mark.parametrize("queue", ["queue", "replays"])

@@ -6,8 +6,8 @@
 --       most bytes of their events
 -- Returns the us until something that was asked for is due, or -1; the leases that were lost; for each
 -- delivery its id, its watch as JSON, the integration, the body, the attempts so far, when it was
--- accepted, whether its watch is good (1), and how often its watch's breaker was opened since its last
--- success; and what is wrong with watches whose names another program has written.
+-- accepted, whether its watch is good (1), how often its watch's breaker was opened since its last
+-- success, and its account; and what is wrong with watches whose names another program has written.
 
 local token, most, others = ARGV[1], tonumber(ARGV[2]), tonumber(ARGV[3])
 local lease, cap, visit = tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
@@ -51,7 +51,7 @@ local function take_from(queue, watch, number, health)
       redis.call('ZREM', queue, id)
       event, id = '', ''
     end
-    local its = redis.call('HMGET', shard .. 'event:' .. event, 'integration', 'body')
+    local its = redis.call('HMGET', shard .. 'event:' .. event, 'integration', 'body', 'account')
     -- One event alone may be longer than that.
     its[2] = its[2] or ''
     full = full or (#claimed > 0 and #its[2] <= MOST_BODY and bytes + #its[2] > most_bytes)
@@ -70,7 +70,7 @@ local function take_from(queue, watch, number, health)
         redis.call('ZADD', leases, text(now + lease), id)
         redis.call('HINCRBY', shard .. 'health:' .. watch, 'held', 1)
         claimed[#claimed + 1] = {id, record, its[1], its[2], made[1], made[2],
-          is_good(health) and 1 or 0, tonumber(health.openings) or 0}
+          is_good(health) and 1 or 0, tonumber(health.openings) or 0, its[3] or ''}
         taken, bytes = taken + 1, bytes + #its[2] + #record
       else
         cancel(id, event)

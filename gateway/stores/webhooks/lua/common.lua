@@ -30,6 +30,9 @@ local SLACK = 20000
 -- Attempts that are less than this apart begin together.
 local TOGETHER = 10000
 
+-- Why a watch is paused whose account is suspended: what arrives waits, as if its owner had paused it.
+local SUSPENDED = 'its account is suspended'
+
 -- Why a delivery was cancelled.
 local DELETED = 'removed'
 

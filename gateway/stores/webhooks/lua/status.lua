@@ -1,6 +1,8 @@
--- Pauses a watch, resumes it (also one that was disabled), forgets its failures, or removes it.
+-- Pauses a watch, resumes it (also one that was disabled), forgets its failures, removes it, suspends it
+-- with its account, or restores it with that: one that its owner has paused stays so.
 --
--- KEYS: the watches of its integration; ARGV: the watch, 'pause', 'resume', 'forget' or 'remove'
+-- KEYS: the watches of its integration; ARGV: the watch, 'pause', 'resume', 'forget', 'remove', 'suspend'
+-- or 'restore'
 -- Returns 0 if there is no such watch, else 1.
 
 local watch, what = ARGV[1], ARGV[2]
@@ -10,6 +12,16 @@ if what == 'pause' then
   -- One that was disabled meanwhile stays so.
   if redis.call('HGET', health, 'status') ~= 'disabled' then
     redis.call('HSET', health, 'status', 'paused')
+    redis.call('HDEL', health, 'why')
+  end
+elseif what == 'suspend' then
+  if not redis.call('HGET', health, 'status') then
+    redis.call('HSET', health, 'status', 'paused', 'why', SUSPENDED)
+  end
+elseif what == 'restore' then
+  if redis.call('HGET', health, 'status') == 'paused'
+    and redis.call('HGET', health, 'why') == SUSPENDED then
+    redis.call('HDEL', health, 'status', 'why')
   end
 elseif what == 'remove' then
   -- What waits for it stays, and is cancelled when its turn comes.
@@ -22,7 +34,9 @@ else
     'ramp')
   if what == 'resume' then redis.call('HDEL', health, 'status', 'why', 'disabled') end
 end
-if what ~= 'pause' then redis.call('ZREM', shard .. 'breakers', watch) end
+if what ~= 'pause' and what ~= 'suspend' and what ~= 'restore' then
+  redis.call('ZREM', shard .. 'breakers', watch)
+end
 -- With any cap: the next claim looks at what is in flight.
 set_turn(watch, math.huge)
 return 1
