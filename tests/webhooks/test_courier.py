@@ -31,8 +31,8 @@ from gateway.stores.webhooks.queue import (
     DeliveryQueue,
     tag_of,
 )
-from gateway.stores.webhooks.resources import Resources
 from gateway.stores.webhooks.records import write_watch
+from gateway.stores.webhooks.resources import Resources
 from gateway.webhooks.courier import LOOK_S, Courier
 from gateway.webhooks.sender import Answer, Sender
 from tests.kit.certificates import make_certificate
