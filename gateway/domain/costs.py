@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from gateway.domain.json_array import count_elements
+from gateway.domain.media_types import read_media_type
 from gateway.errors import COST_TOO_HIGH, COST_UNREADABLE, Refusal
 
 #: The largest body that is counted, unless the policy says otherwise.
@@ -18,14 +19,8 @@ BODY_BYTES: Final = 64 * 1024
 MEDIA_FIELDS: Final = ("content-type", "content-encoding")
 
 _NUMBER = re.compile(r"[1-9][0-9]{0,9}").fullmatch
-_WORD: Final = r"[!#$%&'*+\-.^_`|~0-9A-Za-z]+"
-#: RFC 9110, 8.3.1: type, and parameters whose values are tokens or quoted. A quoted value has no
-#: character here at which a careless parser would split the field.
-_PARAMETER: Final = rf"[ \t]*;[ \t]*{_WORD}=(?:{_WORD}|\"[^\"\\;,=]*\")"
-_JSON = re.compile(
-    rf"application/(?:{_WORD}\+)?json((?:{_PARAMETER})*)[ \t]*", re.IGNORECASE
-).fullmatch
-_PARAMETERS = re.compile(rf"({_WORD})=([^; \t]*)").findall
+#: RFC 6839, 3.1: what media types end with that are JSON.
+_JSON_SUFFIX: Final = "+json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +96,12 @@ def is_json(content_type: str, content_encoding: str) -> bool:
     """
     if content_type == "application/json" and not content_encoding:
         return True
-    found = _JSON(content_type)
-    if found is None or content_encoding.strip().lower() not in {"", "identity"}:
+    found = read_media_type(content_type)
+    if found.parameters is None or content_encoding.strip().lower() not in {"", "identity"}:
         return False
-    parameters = [(name.lower(), value.strip('"').lower()) for name, value in _PARAMETERS(found[1])]
-    charsets = [value for name, value in parameters if name.startswith("charset")]
-    return not charsets or parameters.count(("charset", "utf-8")) == len(charsets) == 1
+    kind, _, subtype = found.name.partition("/")
+    is_named = kind == "application" and (subtype == "json" or subtype.endswith(_JSON_SUFFIX))
+    return is_named and found.is_utf8
 
 
 def body_cost(costing: JsonCost, body: bytes) -> int | Uncounted:

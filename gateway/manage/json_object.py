@@ -4,9 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from typing import Final
 
 from gateway.domain.json_text import TooDeep, read_json
-from gateway.manage.refusals import BODY_NOT_JSON, Refused
+from gateway.domain.media_types import read_media_type
+from gateway.manage.refusals import BODY_NOT_JSON, MEDIA_TYPE, Refused
+
+_JSON: Final = "application/json"
+
+
+def check_media_type(*values: str) -> None:
+    """Raise Refused unless these values of all Content-Type fields say that a body is JSON."""
+    found = read_media_type(*values)
+    if not found.is_exactly(_JSON):
+        raise Refused(MEDIA_TYPE, found.words)
 
 
 def read_object(content: bytes) -> Mapping[str, object]:

@@ -44,6 +44,7 @@ MEDIA_TYPE: Final = Refusal(
     "unsupported_media_type",
     "UNSUPPORTED_MEDIA_TYPE",
     "The body is not declared as JSON. Send it as 'Content-Type: application/json'.",
+    names="Found {}.",
 )
 BODIES_FULL: Final = Refusal(
     "bodies_full",

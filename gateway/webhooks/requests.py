@@ -30,7 +30,7 @@ from gateway.domain.webhooks.settings import COURIER_HEADER
 from gateway.http1.head import safe_request_id
 from gateway.manage.audit_log import Actor
 from gateway.manage.deliveries import FILTER_FIELDS, filter_of
-from gateway.manage.json_object import read_object
+from gateway.manage.json_object import check_media_type, read_object
 from gateway.manage.problems import Fault, Invalid, NotThere
 from gateway.manage.reading import found, read_moment_us
 from gateway.manage.refusals import BODIES_FULL, BODY_BROKEN, MEDIA_TYPE, Refused
@@ -47,7 +47,6 @@ BODY_S: Final = 10.0
 MOST_LIMIT: Final = 100
 DEFAULT_LIMIT: Final = 50
 
-_JSON: Final = "application/json"
 #: What is kept for a time only.
 _ENDING: Final = ("event", "delivery")
 _is_number = re.compile(r"[1-9][0-9]{0,5}").fullmatch
@@ -158,9 +157,10 @@ def read_query(request: web.Request, readers: Mapping[str, QueryReader]) -> dict
 async def read_json(request: web.Request, held: HeldBody) -> Mapping[str, object]:
     """The body as a JSON object. Raises Refused."""
     content = await read_body(request, MOST_BODY, held)
-    is_plain = hdrs.CONTENT_ENCODING not in request.headers
-    if content and not (is_plain and request.content_type == _JSON):
-        raise Refused(MEDIA_TYPE)
+    if content and hdrs.CONTENT_ENCODING in request.headers:
+        raise Refused(MEDIA_TYPE, "a Content-Encoding")
+    if content:
+        check_media_type(*request.headers.getall(hdrs.CONTENT_TYPE, ()))
     return read_object(content)
 
 

@@ -40,6 +40,8 @@ ITEMS = HeaderCost("x-items", 100, 7)
         ('application/json; x="; charset=utf-16"', "", False),
         ("application/json; charset", "", False),
         ("application/json;", "", False),
+        ('application/json; a="b ' + "x" * 200 + '"', "", True),
+        ('application/json; a="b ' + "x" * 31_000 + '"', "", False),
         ("application/json", "gzip", False),
         ("application/json", "identity, gzip", False),
     ],

@@ -175,6 +175,8 @@ OTHER_TYPES: list[list[Header]] = [
     [("Content-Type", "text/plain")],
     [("Content-Type", "application/x-www-form-urlencoded")],
     [("Content-Type", "application/json; charset=utf-16")],
+    [("Content-Type", 'application/json;a="b ' + "x" * 31_000 + '"')],
+    [("Content-Type", "application/json;a1=" + '"' * 28_000)],
     [("Content_Type", "application/json")],
     [JSON, ("Content-Encoding", "gzip")],
     [JSON, ("content-encoding", "DEFLATE")],

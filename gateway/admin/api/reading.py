@@ -10,17 +10,16 @@ import re
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from gateway.admin.api.operations import Call, Operation, Parameter
 from gateway.admin.connection import read_body
 from gateway.admin.context import MANAGEMENT, actor_of
 from gateway.admin.refusals import NO_STORE, VERSION_REQUIRED
-from gateway.manage.json_object import read_object
+from gateway.manage.json_object import check_media_type, read_object
 from gateway.manage.problems import Fault, Invalid, NotThere
-from gateway.manage.refusals import MEDIA_TYPE, Refused
+from gateway.manage.refusals import Refused
 
-_JSON: Final = "application/json"
 _INTEGER: Final = re.compile(r"-?(?:0|[1-9][0-9]{0,17})")
 
 
@@ -105,6 +104,6 @@ async def _body(request: web.Request, operation: Operation) -> Mapping[str, obje
     content = await read_body(request)
     if not content and not operation.body.required:
         return {}
-    if content and request.content_type != _JSON:
-        raise Refused(MEDIA_TYPE)
+    if content:
+        check_media_type(*request.headers.getall(hdrs.CONTENT_TYPE, ()))
     return read_object(content)

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final
 from urllib.parse import parse_qsl, quote, urlsplit
 
-from aiohttp import web
+from aiohttp import hdrs, web
 
 from gateway.admin.connection import read_body
 from gateway.admin.console.cookie import RENEWED, renew_cookie, session_of
@@ -23,6 +23,7 @@ from gateway.admin.context import CLOCK, MANAGEMENT, SESSION, SESSIONS, is_by_tl
 from gateway.admin.guard import MOST_BODY_BYTES, spelled
 from gateway.admin.refusals import NO_STORE
 from gateway.admin.request_id import request_id_of
+from gateway.domain.media_types import read_media_type
 from gateway.domain.ports import CorruptRecord, StoreDown
 from gateway.manage.management import Management
 from gateway.manage.problems import Changed, Conflict, Full, Invalid, NotThere, Problem
@@ -91,6 +92,8 @@ async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
     except web.HTTPRedirection as redirection:
         renew_cookie(request, redirection)
         raise
+    except web.HTTPUnsupportedMediaType as refused:
+        return failure(request, refused.status, refused.text or "")
     except web.HTTPException as refused:
         return failure(request, refused.status, "Go back, or start from the overview.")
     except StoreDown:
@@ -187,10 +190,11 @@ async def typed(request: web.Request, most_bytes: int = MOST_BODY_BYTES) -> dict
     content = await read_body(request)
     if len(content) > most_bytes:
         raise web.HTTPRequestEntityTooLarge(most_bytes, len(content))
-    if content and request.content_type != _FORM:
-        raise web.HTTPUnsupportedMediaType
+    kind = read_media_type(*request.headers.getall(hdrs.CONTENT_TYPE, ()))
+    if content and not kind.is_exactly(_FORM):
+        raise web.HTTPUnsupportedMediaType(text=f"Found {kind.words}, expected {_FORM}.")
     try:
-        if (request.charset or "utf-8").lower() != "utf-8":
+        if not kind.is_utf8:
             raise ValueError
         found = parse_qsl(content.decode(), keep_blank_values=True, max_num_fields=_MOST_FIELDS)
     except ValueError as error:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from gateway.domain import json_text
+from gateway.domain.media_types import read_media_type
 from gateway.domain.webhooks.payload import text
 from gateway.domain.webhooks.signatures import Unverified, in_bytes
 
@@ -64,7 +65,7 @@ def form_payload(header: Header, body: bytes) -> bytes | None:
 
     Strangers can have it decoded, as some providers sign only the field.
     """
-    is_form = header("content-type").partition(";")[0].strip().lower() == FORM
+    is_form = read_media_type(header("content-type")).is_exactly(FORM)
     if not is_form or not body.isascii() or body.count(b"&") >= _MOST_FIELDS:
         return None
     found = next((each for each in body.split(b"&") if each.startswith(_FIELD)), None)
