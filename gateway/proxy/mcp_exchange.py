@@ -21,6 +21,7 @@ from gateway.domain.mcp.messages import Message
 from gateway.domain.mcp.refusals import LIMITED
 from gateway.domain.mcp.sessions import Session
 from gateway.domain.mcp.settings import CALL
+from gateway.domain.media_types import read_media_type
 from gateway.domain.patterns import printable
 from gateway.domain.upstreams import Server
 from gateway.errors import SESSION_UNKNOWN, UPSTREAM_INVALID, Refusal
@@ -36,8 +37,9 @@ from gateway.proxy.traced_exchange import TracedExchange
 from gateway.proxy.upstream_connection import UpstreamConnection
 from gateway.routing import Requested, read_request
 
-_session: Final = re.compile(rb"(?i)(?:\A|(?<=\n))mcp-session-id:[ \t]*([^\r\n]*?)[ \t]*\r\n")
-_content_type: Final = re.compile(rb"\ncontent-type:[ \t]*([^;\r\n]*)")
+#: The value is with the white space around it, whose end a pattern would look for at each space.
+_session: Final = re.compile(rb"(?i)(?:\A|(?<=\n))mcp-session-id:([^\r\n]*+)\r\n")
+_content_type: Final = re.compile(rb"\ncontent-type:([^\r\n]*+)")
 
 
 class McpState(Reading):
@@ -154,7 +156,7 @@ class McpExchange(Exchange):
         if is_stream:
             head = _with_lines(head, b"X-Accel-Buffering: no\r\n")
         if is_list and 200 <= head.status < 300 and (reader is not None or payload):
-            if not is_plain or not (is_stream or kind == b"application/json"):
+            if not is_plain or not (is_stream or kind == "application/json"):
                 self.context.metrics.mcp.unfiltered()
             elif reader is None:
                 head, payload = self._filtered_whole(head, payload)
@@ -185,7 +187,7 @@ class McpExchange(Exchange):
         assert found is not None, "it has the field"
         upstream, identity = self.upstream, self.identity
         assert upstream is not None, "it has answered"
-        session = Session(found[1].decode("latin-1"), upstream.pool.tag)
+        session = Session(found[1].strip(b" \t").decode("latin-1"), upstream.pool.tag)
         lineage = "" if identity is None else identity.record.lineage
         sealed = self.context.seals.seal(session, lineage, first_name(self.route))
         head = replace(head, forward=_session.sub(b"", head.forward))
@@ -369,10 +371,10 @@ def _lowered(head: ResponseHead) -> bytes:
     return b"\n" + head.forward.lower()
 
 
-def _kind(fields: bytes) -> bytes:
-    """The media type, of lines in lower case."""
+def _kind(fields: bytes) -> str:
+    """The media type, of lines in lower case; "": there is none, or it cannot be read."""
     found = _content_type.search(fields)
-    return b"" if found is None else found[1].strip()
+    return "" if found is None else read_media_type(found[1].strip(b" \t").decode("latin-1")).name
 
 
 def _with_lines(head: ResponseHead, lines: bytes) -> ResponseHead:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import secrets
+import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -502,6 +503,29 @@ async def test_interim_responses_have_no_session(mcp: Started) -> None:
     response = await client.send(request("initialize"))
     assert [dict(each.headers) for each in response.interim] == [{"Link": "x"}]
     assert response["Mcp-Session-Id"].startswith("s1.")
+
+
+async def test_sessions_among_white_space(mcp: Started) -> None:
+    """To read a session id takes no longer for the white space in it, of which there may be 60 KB.
+
+    An id with white space is none: the client gets no session.
+    """
+    client = await mcp.client()
+    odd = b"mcp-session-id: a%bb\r\n" % (b" " * 60_000)
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.read_body()
+        await exchange.write(b"HTTP/1.1 103 Early Hints\r\n%b\r\n" % odd * 16)
+        await exchange.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n%b\r\n{}" % odd)
+
+    mcp.upstream.script = script
+    begun_s = time.thread_time()
+    response = await client.send(request("initialize"))
+    assert time.thread_time() - begun_s < 1
+    assert [dict(each.headers) for each in response.interim] == [{}] * 16
+    assert (response.status, response.maybe("Mcp-Session-Id")) == (200, None)
+    mcp.upstream.script = answering(b"{}", JSON, ("Mcp-Session-Id", " \ts.1 \t"))
+    assert (await client.send(request("initialize")))["Mcp-Session-Id"].startswith("s.1.")
 
 
 async def test_scripts_of_other_origins(start: Start) -> None:

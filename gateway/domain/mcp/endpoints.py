@@ -12,11 +12,14 @@ import re
 from collections.abc import Callable
 from typing import Final
 
+from gateway.domain.mcp.events import EMPTY_LINE, last_end
+
 #: The longest beginning of a stream that is looked at. A longer URL is refused in requests.
 MOST_BYTES: Final = 16 * 1024
 
-_EMPTY_LINE = re.compile(rb"(?:\r\n|\n|\r(?!\n))(?:\r\n|\n|\r)")
-_FIELD = re.compile(r"^(?:data|event)(?::|$)", re.MULTILINE)
+#: A line with which an event is no comment; and how long what is before its end may be.
+_FIELD = re.compile(rb"(?:\A(?:\xef\xbb\xbf)?|[\r\n])(data|event)[:\r\n]")
+_MOST_BEFORE: Final = len(b"\xef\xbb\xbfevent:") - 1
 _NAME = re.compile(r"^event: ?(.*)$", re.MULTILINE)
 _DATA = re.compile(r"^data: ?(.*)$", re.MULTILINE)
 
@@ -30,11 +33,13 @@ class FirstEvent:
     refused: the URL that they may not; nothing is passed on any more
     """
 
-    __slots__ = ("_allows", "_kept", "is_known", "refused")
+    __slots__ = ("_allows", "_field", "_kept", "is_known", "refused")
 
     def __init__(self, allows: Callable[[str], bool]) -> None:
         self._allows = allows
         self._kept = b""
+        #: Where the first field of data, or with a name, begins in what is kept; None: nowhere.
+        self._field: int | None = None
         self.is_known = False
         self.refused: str | None = None
 
@@ -49,18 +54,20 @@ class FirstEvent:
             return b""
         if self.is_known:
             return data
+        # Only new bytes can have the field, or complete an event.
+        begin, known = 0, len(self._kept)
         kept = self._kept + data
-        # Only new bytes can complete an event.
-        begin, at = 0, max(len(self._kept) - 3, 0)
-        while found := _EMPTY_LINE.search(kept, at):
-            at = found.end()
-            allowed = self._judge(kept[begin:at])
-            if allowed is False:
+        if self._field is None:
+            found = _FIELD.search(kept, max(known - _MOST_BEFORE, 0))
+            comments = kept if found is None else kept[: found.start(1) + 1]
+            # There may be 20,000 of them: none is looked at by itself.
+            begin = last_end(comments, max(known - 3, 0))
+            self._field = None if found is None else found.start(1) - begin
+        if self._field is not None:
+            end = EMPTY_LINE.search(kept, max(begin + self._field, known - 3))
+            if end is not None and not self._judge(kept[begin : end.end()]):
                 self._kept = b""
                 return kept[:begin]
-            begin = at
-            if allowed:
-                break
         if self.is_known or len(kept) - begin > MOST_BYTES:
             self.is_known, self._kept = True, b""
             return kept
@@ -72,13 +79,11 @@ class FirstEvent:
         kept, self._kept = self._kept, b""
         return kept
 
-    def _judge(self, event: bytes) -> bool | None:
-        """May a whole event be passed on? None: it is a comment, which may come before."""
+    def _judge(self, event: bytes) -> bool:
+        """May a whole event, which is no comment, be passed on?"""
+        self.is_known = True
         text = event.decode("utf-8", "replace").removeprefix("\ufeff")
         text = text.replace("\r\n", "\n").replace("\r", "\n")
-        if _FIELD.search(text) is None:
-            return None
-        self.is_known = True
         names = _NAME.findall(text)
         if not names or names[-1] != "endpoint":
             return True

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gateway.domain.mcp.endpoints import MOST_BYTES, FirstEvent, target_of
+from tests.kit.cost import cost
 
 REFUSED = "/messages/?session_id=1"
 
@@ -55,6 +58,54 @@ def test_streams_that_are_passed_on(stream: bytes, step: int) -> None:
     """Other first events, endpoints that are allowed, and what ends before it is known."""
     passed, first = fed(stream, step)
     assert (passed, first.refused, first.kept) == (stream, None, 0)
+
+
+LINES = ["", "", ":", "id: 1", "event: endpoint", "event:x", "data", f"data: {REFUSED}", "datas"]
+
+
+@given(
+    st.lists(st.sampled_from(LINES), max_size=10),
+    st.sampled_from(["\n", "\r\n", "\r"]),
+    st.integers(1, 9),
+)
+def test_the_first_event(lines: list[str], end: str, step: int) -> None:
+    """It is the first with data or a name, among comments and empty lines, however it arrives."""
+    text = "".join(f"{line}{end}" for line in lines)
+    first = next(filter(has_field, events_of(lines)), [])
+    names = [line[6:].strip() for line in first if line.startswith("event:")]
+    urls = [line[5:].strip() for line in first if line.startswith("data:")]
+    is_refused = names[-1:] == ["endpoint"] and "\n".join(urls) == REFUSED
+    passed, found = fed(text.encode(), step)
+    assert (found.refused is not None) is is_refused
+    assert text.encode().startswith(passed)
+    assert is_refused or passed == text.encode()
+
+
+def events_of(lines: list[str]) -> list[list[str]]:
+    """The whole events: the lines up to each empty one."""
+    events: list[list[str]] = [[]]
+    for line in lines:
+        if line:
+            events[-1].append(line)
+        else:
+            events.append([])
+    return events[:-1]
+
+
+def has_field(event: list[str]) -> bool:
+    return any(line.partition(":")[0] in {"data", "event"} for line in event)
+
+
+@pytest.mark.parametrize("comment", [b":\n\n", b"\r\r", b"a\r\n\r\n", b"datas\n\n"])
+def test_many_comments(comment: bytes) -> None:
+    """They take little longer than as many bytes of an event: there may be 30,000 in one read."""
+    size = 64 * 1024
+    comments, event = comment * (size // len(comment)), b"id: " + b"x" * size
+
+    def feed(data: bytes) -> None:
+        assert FirstEvent(lambda _url: True).feed(data)
+
+    assert cost(lambda: feed(comments), lambda: feed(event), 8) < 8
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gateway.domain.mcp.events import BYTES_FOR_ONE, COMMENT, MOST_IN_A_ROW, EditedStream, Stream
+from tests.kit.cost import cost
 
 ENDS = ("\n", "\r\n", "\r")
 
@@ -172,6 +173,34 @@ def test_many_small_events(size: int) -> None:
     stream.feed(b": more bytes\n\n" * 1_000)
     stream.feed(b"data: <mark>later\n\n")
     assert edited[-1] == b"<mark>later"
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [b"a\n", b":\r", b"a\r\n", b"data\n", b"data:\n", b"data: \r", b"datas\n", b"data:\na\n"],
+)
+def test_an_event_of_short_lines(lines: bytes) -> None:
+    """Its lines, of which there may be 262,000, cost little more than as many bytes in one."""
+    size = 256 * 1024
+
+    def feed(begin: bytes) -> None:
+        EditedStream(lambda data: data, 2 * size, lambda: None, b"m").feed(begin + b"\ndata: m\n\n")
+
+    short, usual = lines * (size // len(lines)), b"data: " + b"x" * size
+    assert cost(lambda: feed(short), lambda: feed(usual), 6) < 6
+
+
+def test_data_among_many_other_lines() -> None:
+    """An event of thousands of changes from data to other lines is not edited; that is told."""
+    told: list[None] = []
+    stream = EditedStream(bytes.upper, 1_000_000, lambda: told.append(None))
+    few = b"id: 1\ndata: a\n" * 4_000 + b"\n"
+    assert stream.feed(few).startswith(b"id: 1\nid: 1\n")
+    assert told == []
+    many = b"id: 1\ndata: a\n" * 5_000 + b"\n"
+    assert (stream.feed(many), told) == (many, [None])
+    # As many lines of one kind are no hindrance.
+    assert stream.feed(b"data: a\n" * 100_000 + b"\n").startswith(b"data: A\ndata: A\n")
 
 
 def test_a_mark_that_arrives_in_parts() -> None:
