@@ -31,6 +31,9 @@ JITTER: Final = 0.25
 #: No wait is shorter, whatever an answer says.
 LEAST_S: Final = 0.1
 
+#: The longest date that is read, in characters; those of HTTP have up to 33.
+_MOST_DATE: Final = 64
+
 _NUMBER = re.compile(r"[0-9]{1,9}").fullmatch
 
 
@@ -162,6 +165,8 @@ def retry_after_s(headers: Mapping[str, str]) -> float | None:
 
 def _date(value: str) -> datetime | None:
     """A date of HTTP, RFC 9110, 5.6.7; None: it is not that."""
+    if len(value) > _MOST_DATE:
+        return None
     try:
         found = parsedate_to_datetime(value)
     except (TypeError, ValueError, OverflowError):

@@ -47,6 +47,8 @@ _SWEEP_S: Final = 5.0
 REFUSED: Final = "the address of this host is not allowed"
 #: What is not changed in a path or query: all that RFC 3986 has, and what is escaped already.
 _SAFE: Final = "/?:@!$&'()*+,;=-._~%"
+#: The longest date that is read, in characters; those of HTTP have up to 33.
+_MOST_DATE: Final = 64
 
 #: The addresses of a name. Raises OSError.
 Resolve = Callable[[str], Awaitable[Sequence[str]]]
@@ -271,6 +273,8 @@ def _retry_after_s(value: str) -> float | None:
         return None
     if value.isascii() and value.isdigit():
         return float(value[:10])
+    if len(value) > _MOST_DATE:
+        return None
     try:
         when = parsedate_to_datetime(value)
         if when.tzinfo is None:

@@ -165,6 +165,13 @@ def test_reasons(came: Answer, why: str) -> None:
             },
             0,
         ),
+        (  # no date of HTTP is as long
+            {
+                "retry-after": "Wed, 25 Nov 2026 10:00:30 GMT" + " " * 100,
+                "date": "Wed, 25 Nov 2026 10:00:00 GMT",
+            },
+            None,
+        ),
         (  # UTC, as GMT is, but its zone is not known
             {
                 "retry-after": "Wed, 25 Nov 2026 10:00:30 -0000",

@@ -329,6 +329,8 @@ async def test_certificates(tmp_path: Path) -> None:
         (b"99999999999999999999", 1e9, 1e10),
         (b"soon", None, None),
         (b"-1", None, None),
+        (b"Fri, 31 Dec 2100 23:59:59 GMT" + b" " * 100, 1e8, 1e10),  # space around a value is none
+        (b"Fri, 31 Dec 2100 %b23:59:59 GMT" % (b" " * 100), None, None),
         (b"Mon, 01 Jan 2027 00:00:00 +%d" % 10**30, None, None),
         (b"Fri, 31 Dec 9999 23:59:59 -2359", 1e10, 1e12),
     ],
