@@ -59,7 +59,7 @@ JSON_PATH: Final = r"\.|[A-Za-z0-9_$-]{1,64}(?:\.[A-Za-z0-9_$-]{1,64}){0,7}"
 SERVER: Final = r"(https?)://(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+)(?::([0-9]{1,5}))?(/[^\s?#]*)?"
 PATH: Final = r"/\S*"
 #: The name of SRV records, which have the ports. At least one letter: it is no address.
-SRV: Final = r"srv\+(https?)://([A-Za-z0-9._-]*[A-Za-z][A-Za-z0-9._-]*)"
+SRV: Final = r"srv\+(https?)://([0-9._-]*[A-Za-z][A-Za-z0-9._-]*)"
 MATCH: Final = rf"({METHODS}) +(/\S*)"
 #: RFC 3986, 3.3 and 3.4: a path and a query, sent unchanged.
 HEALTH_PATH: Final = r"/(?:[A-Za-z0-9._~!$&'()*+,;=:@/?-]|%[0-9A-Fa-f]{2}){0,1023}"
