@@ -96,7 +96,9 @@ def captured(
         return None
     try:
         sent = id_in(header(integration.id_header)) if integration.id_header else ""
-        named = sent or kind.delivery_id(header, payload)[:MOST_ID] or sha256(body).hexdigest()
+        given = sent or kind.delivery_id(header, payload)[:MOST_ID]
+        # Most ids are in headers, which are not signed: none may be that of another origin.
+        named = f"captured {given}" if given else f"body {sha256(body).hexdigest()}"
         created = found.created or _now(now_us)
         return _event(integration, named, found.type, created, found.data, most)
     # Also of NaN or infinity, as 1e999 is, which Python's JSON alone has.
@@ -145,7 +147,10 @@ def _event(
     data: Mapping[str, Any],
     most: int = MOST_EVENT,
 ) -> Event:
-    """All events are made here. Raises TooLarge, TooDeep."""
+    """All events are made here. Raises TooLarge, TooDeep.
+
+    named: begins with the event's origin, so that events of two origins never have one id
+    """
     digest = sha256(f"{integration.id}\0{named}".encode("utf-8", "surrogatepass")).hexdigest()
     event_id = f"evt_{digest[:32]}"
     record = {

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hmac
 import json
 from dataclasses import replace
+from hashlib import sha256
 
 import pytest
 
@@ -16,6 +17,7 @@ from gateway.domain.webhooks.events import (
     captured,
     noticed,
     published,
+    trial,
 )
 from gateway.domain.webhooks.signatures import Unverified, sign
 
@@ -58,6 +60,22 @@ def test_ids() -> None:
         published(INTEGRATION, "host.created", {}, "d-1", NOW_US).id,
     }
     assert len(others | {again.id}) == 4
+
+
+@pytest.mark.parametrize("where", ["body", "header"])
+def test_a_sender_does_not_take_the_id_of_another_origin(where: str) -> None:
+    """Whatever a webhook names itself, an event of the API or the gateway has another id."""
+    body = json.dumps({"type": "host.created", "data": {}}).encode()
+    ours = {
+        "published order-1": published(INTEGRATION, "host.created", {}, "order-1", NOW_US).id,
+        "notice near": noticed(INTEGRATION, "limit.near", {}, "near", NOW_US).id,
+        "test 1": trial(INTEGRATION, "host.created", "1", NOW_US).id,
+        f"body {sha256(body).hexdigest()}": capture(body).id,
+        sha256(body).hexdigest(): capture(body).id,
+    }
+    for named, event_id in ours.items():
+        found = with_header(named) if where == "header" else capture({**PAYLOAD, "id": named}).id
+        assert found != event_id
 
 
 def with_header(value: str, payload: object = PAYLOAD, sent: str = "x-delivery") -> str:
