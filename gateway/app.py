@@ -155,7 +155,11 @@ class Gateway:
         if settings.admin is not None:
             await self._open_admin(stack)
         self._watch = PolicyWatch(
-            settings.policies, policy, on_change=self._use, on_fault=self._on_policy_faults
+            settings.policies,
+            policy,
+            on_change=self._use,
+            on_fault=self._on_policy_faults,
+            on_wait=self.metrics.policy_reload_waits,
         )
         stack.push_async_callback(self._traces.close)
         stack.push_async_callback(self._context.pools.stop)

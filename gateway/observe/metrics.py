@@ -183,12 +183,12 @@ class Metrics:
         self._reloads = registry.counter(
             # Each worker reads the same files.
             "policy_reload",
-            "Policies loaded (success), and reloads that failed (refused).",
+            "Policies loaded (success), reloads that failed (refused), and that waited (waiting).",
             "result",
             merge="max",
         )
-        # Both exist from the start: for an alert, a new series with 1 is no increase.
-        self._reloads.update({("success",): 0, ("refused",): 0})
+        # All exist from the start: for an alert, a new series with 1 is no increase.
+        self._reloads.update({("success",): 0, ("refused",): 0, ("waiting",): 0})
         registry.number(
             "gauge",
             "policy_faulty",
@@ -353,6 +353,10 @@ class Metrics:
         self._left = (self._left | self._routes) - current
         self._routes = current
         self._drop_series()
+
+    def policy_reload_waits(self) -> None:
+        """A policy lacks rules of the previous one, which stays in effect for some seconds."""
+        self._reloads[("waiting",)] += 1
 
     def policy_reload_failed(self) -> None:
         """A policy has faults; the previous one stays in effect."""

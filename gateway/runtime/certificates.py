@@ -184,7 +184,7 @@ class _IgnoreNames:
 
 def _look_at(tls: Tls) -> Signature:
     """The signature of the files, and of the setting, which may change as well."""
-    return (*signature(tls.files), (repr(tls), 0, 0, 0))
+    return (*signature(tls.files), (repr(tls), 0, 0, 0, 0))
 
 
 def _build(tls: Tls) -> tuple[Tls, ssl.SSLContext] | CertificateFault:

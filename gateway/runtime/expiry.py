@@ -51,7 +51,7 @@ class Expiry:
         pairs = self._policy().certificates
         files = [file for _, pair in pairs for file in (pair.certificate, pair.key)]
         # The same files may be those of other settings.
-        return (*signature(files), (repr(pairs), 0, 0, 0))
+        return (*signature(files), (repr(pairs), 0, 0, 0, 0))
 
     def _read(self) -> _Read:
         found: dict[tuple[str, str], int | None] = {}

@@ -2,6 +2,10 @@
 
 `file_watch` watches the folder. If a change has faults, they are reported, and the previous policy
 stays in use.
+
+A file that is written in place is read when it has not changed for two seconds. If routes or rules
+of access are missing then, it may still not be complete, and the previous policy stays in use until
+the files have not changed for ten seconds. A file that was renamed into place is complete.
 """
 
 from __future__ import annotations
@@ -16,11 +20,21 @@ from gateway.domain.policy import Policy, with_kept_plans
 from gateway.policies.documents import policy_files
 from gateway.policies.faults import PolicyFaults
 from gateway.policies.load import load
+from gateway.policies.losses import losses
 from gateway.runtime.file_watch import FileWatch, Signature, signature
 
 log = logging.getLogger("gateway")
 
 INTERVAL_S: Final = 0.5
+#: How long files that were written in place are unchanged before they are read; and where rules
+#: would be lost.
+_IN_PLACE_S: Final = 2.0
+_LOST_S: Final = 10.0
+#: The same as checks in a row that find the same.
+_IN_PLACE: Final = 1 + round(_IN_PLACE_S / INTERVAL_S)
+_LOST: Final = 1 + round(_LOST_S / INTERVAL_S)
+#: The most lost rules that are logged.
+_MOST_LOST: Final = 5
 #: The most warnings of a policy that are logged.
 MOST_LOGGED: Final = 20
 
@@ -31,8 +45,9 @@ class PolicyWatch:
     on_change: called with each valid policy, after `policy` is set; with one equal to the previous
                only after `reload_now`, or after faults. It has the plans that the files had before
     on_fault:  called with the faults, once per change; the previous policy stays
+    on_wait:   called when a change waits, as it lacks rules of the previous policy
 
-    Both are called in the loop's thread.
+    All are called in the loop's thread.
     """
 
     def __init__(
@@ -42,6 +57,7 @@ class PolicyWatch:
         *,
         on_change: Callable[[Policy], None],
         on_fault: Callable[[PolicyFaults], None],
+        on_wait: Callable[[], None] = lambda: None,
         interval_s: float = INTERVAL_S,
     ) -> None:
         self.policy = policy
@@ -49,6 +65,7 @@ class PolicyWatch:
         self.was_requested = False
         self._on_change = on_change
         self._on_fault = on_fault
+        self._on_wait = on_wait
         self._faulty = False
         self._used = policy.used
         # The first check always reads: the files may have changed since `policy` was loaded.
@@ -57,6 +74,7 @@ class PolicyWatch:
             lambda: _load(folder),
             self._take,
             interval_s=interval_s,
+            in_place=_IN_PLACE,
         )
 
     async def run(self) -> None:
@@ -68,6 +86,8 @@ class PolicyWatch:
         self._files.read_now()
 
     def _take(self, result: Policy | PolicyFaults, asked: bool) -> None:
+        if isinstance(result, Policy) and not asked and self._may_be_incomplete(result):
+            return
         self.was_requested = asked
         recovered, self._faulty = self._faulty, isinstance(result, PolicyFaults)
         self._used = result.used
@@ -76,6 +96,25 @@ class PolicyWatch:
         elif asked or recovered or _differs(result, self.policy):
             self.policy = with_kept_plans(result, self.policy)
             self._on_change(self.policy)
+
+    def _may_be_incomplete(self, policy: Policy) -> bool:
+        """Does the policy lack rules, and may the rest of its files still be written? Then wait."""
+        if self._files.is_whole or self._files.checks >= _LOST:
+            return False
+        lost = losses(policy, self.policy)
+        if not lost:
+            return False
+        more = f" and {len(lost) - _MOST_LOST} more" if len(lost) > _MOST_LOST else ""
+        log.warning(
+            "policy reload waiting: the files lack %s%s, and may not be complete; they are loaded "
+            "if they stay as they are for %g s, or by SIGHUP",
+            "; ".join(lost[:_MOST_LOST]),
+            more,
+            _LOST_S,
+        )
+        self._on_wait()
+        self._files.read_later(_LOST)
+        return True
 
 
 def _load(folder: Path) -> Policy | PolicyFaults:

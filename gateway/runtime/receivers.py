@@ -57,7 +57,7 @@ class ReceiverTrust:
 
 def _look_at(ca: str | None) -> Signature:
     """The signature of the file, and of the setting, which may change as well."""
-    return (*signature(() if ca is None else (ca,)), (ca or "", 0, 0, 0))
+    return (*signature(() if ca is None else (ca,)), (ca or "", 0, 0, 0, 0))
 
 
 def _built(ca: str | None) -> _Built:

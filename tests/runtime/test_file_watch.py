@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from gateway.runtime.file_watch import FileWatch, Signature, signature
+from gateway.runtime.file_watch import FileWatch, Signature, is_whole, signature
 from tests.kit.eventually import eventually
 
 
 class Scripted:
     """Replaces the files: each check gets the next state of a script; the last one repeats."""
 
-    def __init__(self, looks: list[str], known: str | None = None) -> None:
+    def __init__(self, looks: list[str], known: str | None = None, in_place: int = 2) -> None:
         self.looks = looks
         self.now = ""
         self.readings: list[str] = []
@@ -25,6 +25,7 @@ class Scripted:
             lambda found, asked: self.taken.append((found, asked)),
             interval_s=3600,
             known=None if known is None else self._signature(known),
+            in_place=in_place,
         )
 
     async def play(self) -> None:
@@ -41,7 +42,8 @@ class Scripted:
 
     @staticmethod
     def _signature(text: str) -> Signature:
-        return ((text, 0, 0, 0),)
+        """A file that was written in place; in capitals, one that was renamed to its place."""
+        return ((text, 1, 1, 2, 1) if text.isupper() else ("file", 1, hash(text), hash(text), 1),)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +71,44 @@ async def test_files_are_read_once_unchanged(
     await script.play()
     assert script.readings == readings
     assert script.taken == [(text, False) for text in taken]
+
+
+@pytest.mark.parametrize(
+    ("looks", "taken"),
+    [
+        ("aaa", []),
+        ("aaaa", ["a"]),
+        # the writer pauses, and goes on
+        ("aaabbbb", ["b"]),
+        # a file that was renamed into place is complete
+        ("AA", ["A"]),
+        ("aaAA", ["A"]),
+        ("AAAbbb", ["A"]),
+        ("AAAbbbb", ["A", "b"]),
+    ],
+)
+async def test_files_that_are_written_in_place(looks: str, taken: list[str]) -> None:
+    """Files that are not renamed into place are read after so many equal checks as they ask for."""
+    script = Scripted(list(looks), "known", in_place=4)
+    await script.play()
+    assert script.taken == [(text, False) for text in taken]
+
+
+async def test_files_that_are_read_later() -> None:
+    """What was read may be read again after more equal checks, which begin anew at a change."""
+    script = Scripted(list("aa"), "known")
+    await script.play()
+    script.watch.read_later(5)
+    script.looks.extend("aa")
+    await script.play()
+    assert (script.taken, script.watch.checks) == ([("a", False)], 4)
+    script.looks.append("a")
+    await script.play()
+    assert script.taken == [("a", False)] * 2
+    script.watch.read_later(10)
+    script.looks.extend("bb")
+    await script.play()
+    assert script.taken[2:] == [("b", False)]
 
 
 async def test_unknown_files_are_read(tmp_path: Path) -> None:
@@ -130,3 +170,29 @@ def test_a_signature_tells_files_apart(tmp_path: Path) -> None:
     link.symlink_to(other)
     assert signature([link]) != first
     assert signature([tmp_path / "none", link]) == (None, *signature([link]))
+
+
+def test_files_that_were_renamed_into_place(tmp_path: Path) -> None:
+    """A file that is renamed after it was written is complete; one that is written in place, is
+    empty or absent may not be.
+    """
+    file, draft = tmp_path / "file", tmp_path / "draft"
+    file.write_text("one")
+    known = signature([file])
+    assert not is_whole(known, known)
+    file.write_text("another")
+    assert not is_whole(known, signature([file]))
+
+    def renamed(text: str) -> bool:
+        draft.write_text(text)
+        written_ns = draft.stat().st_ctime_ns
+        draft.rename(file)
+        # The clock of the file system may not have moved on since it was written.
+        while file.stat().st_ctime_ns == written_ns:
+            file.chmod(0o600)
+        return is_whole(known, signature([file]))
+
+    assert renamed("two")
+    assert not renamed("")
+    assert not is_whole(known, (*signature([file]), *signature([tmp_path / "none"])))
+    assert not is_whole(known, ())

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -18,7 +18,7 @@ from gateway.runtime import policy_watch as watch_module
 from gateway.runtime.file_watch import Signature
 from gateway.runtime.policy_watch import MOST_LOGGED, PolicyWatch, log_warnings, look_at
 from tests.kit.eventually import eventually
-from tests.policies.folder import PLANS, write
+from tests.policies.folder import PLANS, ROUTES, write
 
 FASTER = PLANS.replace("60/minute", "70/minute")
 BROKEN = "plans: {free: {rate: 1/min}}"
@@ -29,13 +29,18 @@ class Heard:
 
     def __init__(self, folder: Path, interval_s: float = 0.005) -> None:
         self.events: list[Policy | PolicyFaults] = []
+        self.waited = 0
         self.watch = PolicyWatch(
             folder,
             load(folder),
             on_change=self.events.append,
             on_fault=self.events.append,
+            on_wait=self._wait,
             interval_s=interval_s,
         )
+
+    def _wait(self) -> None:
+        self.waited += 1
 
     async def until(self, count: int) -> None:
         await eventually(lambda: len(self.events) >= count, f"{count} reports")
@@ -131,6 +136,66 @@ async def test_a_pipe_among_the_files_does_not_hold_up_the_watch(
     pipe.unlink()
     await heard.until(2)
     assert heard.events[1] is heard.watch.policy
+
+
+SCOPED = ROUTES + '  keys: {match: "GET /keys", upstream: api, scopes: [keys]}\n'
+
+
+async def test_a_file_that_is_not_complete(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A half of a file that lacks a route waits, with a line in the log; so the whole is loaded."""
+    folder = write(tmp_path, routes=SCOPED)
+    async with watching(folder) as heard:
+        routes = folder / "routes.yaml"
+        await heard.turns(monkeypatch, 6)
+        routes.write_text(ROUTES)
+        await eventually(lambda: heard.waited == 1, "it waits")
+        assert caplog.messages == [
+            "policy reload waiting: the files lack route keys, and may not be complete; they are "
+            "loaded if they stay as they are for 10 s, or by SIGHUP"
+        ]
+        assert heard.events == []
+        routes.write_text(SCOPED.replace("GET /keys", "GET /v1/keys"))
+        await heard.until(1)
+        assert heard.watch.policy.routes["keys"].path == ("v1", "keys")
+        assert heard.waited == 1
+
+
+async def test_rules_that_are_removed(heard: Heard, tmp_path: Path) -> None:
+    """Files that lack a route are loaded once they have not changed for longer, when they are
+    renamed into place, and at a request.
+    """
+    routes = tmp_path / "policies/routes.yaml"
+
+    async def removed(count: int, remove: Callable[[], object]) -> None:
+        routes.write_text(SCOPED)
+        await heard.until(count - 1)
+        remove()
+        await heard.until(count)
+        assert isinstance(heard.events[-1], Policy)
+        assert "keys" not in heard.events[-1].routes
+
+    await removed(2, lambda: routes.write_text(ROUTES))
+    assert heard.waited == 1
+
+    def rename() -> None:
+        draft = tmp_path / "draft"
+        draft.write_text(ROUTES)
+        written_ns = draft.stat().st_ctime_ns
+        while draft.stat().st_ctime_ns == written_ns:
+            draft.chmod(0o600)
+        draft.rename(routes)
+
+    await removed(4, rename)
+    assert heard.waited == 1
+
+    def request() -> None:
+        routes.write_text(ROUTES)
+        heard.watch.reload_now()
+
+    await removed(6, request)
+    assert heard.waited == 1
 
 
 async def test_a_fault_taken_back_is_reported(heard: Heard, tmp_path: Path) -> None:
