@@ -15,10 +15,9 @@ from gateway.domain.limits import UNITS_US, Limit
 from gateway.stores.keys.store import RedisKeyStore
 from tests.end_to_end.conftest import add_key
 from tests.kit.eventually import eventually
-from tests.kit.gateway import Process
+from tests.kit.gateway import READY_S, Process
 from tests.kit.policies import GATEWAY, write_policies
 from tests.kit.ports import free_port
-from tests.kit.proc import children
 from tests.kit.redis_server import RedisServer
 from tests.kit.skewed import clean_up, skewed
 from tests.kit.store_tap import StoreTap
@@ -73,10 +72,8 @@ class Gateway:
 
     async def stop(self) -> None:
         """Stop it and all its processes."""
-        pid = self.process.process.pid
-        pids = [pid, *children(pid)]
         await self.process.stop()
-        clean_up(pids)
+        clean_up()
 
     async def metric(self, name: str, **labels: str) -> float:
         """The sum of a metric's samples that have these labels."""
@@ -135,7 +132,7 @@ async def open_site(
             stack.push_async_callback(gateway.stop)
             site.gateways.append(gateway)
         for gateway in site.gateways:
-            await eventually(gateway.is_ready, "the gateway is ready")
+            await eventually(gateway.is_ready, "the gateway is ready", READY_S)
         yield site
 
 

@@ -29,6 +29,16 @@ def store_us() -> int:
     return time.time_ns() // 1000
 
 
+def is_since(before_us: int, moment_us: int) -> bool:
+    """Is a command's moment between its start and its end, which is now?
+
+    Its reading of the store's clock may be wrong by a round trip, which is shorter than all of it.
+    """
+    now_us = store_us()
+    most_us = now_us - before_us
+    return before_us - most_us <= moment_us <= now_us + most_us
+
+
 @pytest.fixture(scope="module", params=[-HOUR_S, HOUR_S], ids=["behind", "ahead"])
 def skew_s(request: pytest.FixtureRequest) -> float:
     return float(request.param)
@@ -41,13 +51,11 @@ async def gateway(
     """A gateway on the site's store whose host's clock is wrong."""
     folder = tmp_path_factory.mktemp("skewed")
     served = ServedGateway(folder, _site.policies, _site.store, environment=skewed(skew_s))
-    pids = [served.process.pid]
     try:
         async with served:
-            pids += served.worker_pids()
             yield served
     finally:
-        clean_up(pids)
+        clean_up()
 
 
 async def listed(gateway: ServedGateway, status: str, key_id: str) -> list[dict[str, Any]]:
@@ -96,15 +104,15 @@ async def test_commands_go_by_the_store(site: Site, skew_s: float) -> None:
     record = await site.keys.get(made["id"])
     assert record is not None
     assert record.expires_us is not None
-    assert before_us <= record.created_us <= store_us()
-    assert before_us <= record.expires_us - 30 * MINUTE_US <= store_us()
+    assert is_since(before_us, record.created_us)
+    assert is_since(before_us, record.expires_us - 30 * MINUTE_US)
     assert made["status"] == "valid"
     before_us = store_us()
     await run("rotate", made["id"], "--overlap", "10m")
     rotated = await site.keys.get(made["id"])
     assert rotated is not None
     assert rotated.expires_us is not None
-    assert before_us <= rotated.expires_us - 10 * MINUTE_US <= store_us()
+    assert is_since(before_us, rotated.expires_us - 10 * MINUTE_US)
 
 
 async def test_a_stream_ends_when_its_key_expires(site: Site, gateway: ServedGateway) -> None:
@@ -116,12 +124,17 @@ async def test_a_stream_ends_when_its_key_expires(site: Site, gateway: ServedGat
         raise ConnectionError
 
     site.upstream.script = script
-    expires_us = store_us() + 2_000_000
-    key = await site.key(expires_us=expires_us)
-    async with await Wire.connect(gateway.port) as wire:
-        await wire.send(build_request("GET", "/api/stream", bearer(key)))
-        head = await wire.read_head()
-        assert head.status == 200
-        assert await wire.read_chunk() == b"a"
-        await wire.read_end()
-        assert store_us() >= expires_us
+    for lifetime_us in (2_000_000, 20_000_000):
+        expires_us = store_us() + lifetime_us
+        key = await site.key(expires_us=expires_us)
+        async with await Wire.connect(gateway.port) as wire:
+            await wire.send(build_request("GET", "/api/stream", bearer(key)))
+            head = await wire.read_head()
+            if head.status == 401 and store_us() >= expires_us:
+                continue  # a busy machine needs more time to begin
+            assert head.status == 200
+            assert await wire.read_chunk() == b"a"
+            await wire.read_end()
+            assert store_us() >= expires_us
+            return
+    raise AssertionError("no stream began before its key expired")

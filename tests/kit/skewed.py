@@ -8,22 +8,28 @@ from __future__ import annotations
 
 import subprocess
 import time
-from collections.abc import Iterable
+from contextlib import suppress
+from functools import cache
 from pathlib import Path
 
 #: The program that such a test needs on PATH.
 FAKETIME = "faketime"
 
 
+@cache
+def _library() -> str:
+    """The library's path, which differs between machines; the program knows it."""
+    asked = [FAKETIME, "-m", "-f", "+0s", "printenv", "LD_PRELOAD"]
+    return subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+
+
 def skewed(seconds: float) -> dict[str, str]:
     """The environment of a process whose clock is this much ahead; empty for 0."""
     if not seconds:
         return {}
-    # The library's path differs between machines; the program knows it.
-    asked = [FAKETIME, "-m", "-f", "+0s", "printenv", "LD_PRELOAD"]
-    library = subprocess.run(asked, capture_output=True, text=True, check=True).stdout.strip()
+    clean_up()
     return {
-        "LD_PRELOAD": library,
+        "LD_PRELOAD": _library(),
         "FAKETIME": f"{seconds:+f}s",
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "NO_FAKE_STAT": "1",
@@ -56,11 +62,13 @@ class MovedClock:
         draft.replace(self._file)
 
 
-def clean_up(pids: Iterable[int]) -> None:
+def clean_up(folder: Path = Path("/dev/shm")) -> None:
     """Remove the library's files of processes that have ended too quickly to do it.
 
-    A worker ends without the exit handler in which the library does it.
+    A worker, and what is killed, ends without the exit handler in which the library does it. With
+    such a file a later process that gets the same number does not start.
     """
-    for pid in pids:
-        for name in ("faketime_shm", "sem.faketime_sem"):
-            Path(f"/dev/shm/{name}_{pid}").unlink(missing_ok=True)
+    for file in folder.glob("*faketime_*_*"):
+        if not Path("/proc", file.name.rpartition("_")[2]).exists():
+            with suppress(OSError):  # another user's
+                file.unlink(missing_ok=True)
