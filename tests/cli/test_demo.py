@@ -25,7 +25,8 @@ from gateway.observe import logs
 from gateway.policies.load import load
 from gateway.stores.redis.address import StoreAddress
 from tests.kit.eventually import eventually
-from tests.kit.policies import write_policies
+from tests.kit.gateway import READY_S
+from tests.kit.policies import copy_shipped, write_policies
 from tests.kit.wire import fetch
 
 UPSTREAM = Server("http", "127.0.0.1", 9)
@@ -141,7 +142,7 @@ def _signals() -> Iterator[None]:
 @pytest.mark.parametrize("has_server", [True, False])
 async def test_it_runs_with_a_redis_and_without(
     has_server: bool,
-    policy: Policy,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
@@ -149,7 +150,8 @@ async def test_it_runs_with_a_redis_and_without(
     if not has_server:
         monkeypatch.setattr(demo, "find_server_binary", lambda: None)
     anywhere = ("127.0.0.1", 0)
-    running = asyncio.create_task(demo.run_demo(Path("policies"), policy, anywhere, anywhere, 0))
+    folder = copy_shipped(tmp_path / "policies")
+    running = asyncio.create_task(demo.run_demo(folder, load(folder), anywhere, anywhere, 0))
     printed = ""
 
     def is_ready() -> bool:
@@ -157,7 +159,7 @@ async def test_it_runs_with_a_redis_and_without(
         printed += capsys.readouterr().out
         return running.done() or "Ctrl-C" in printed
 
-    await eventually(is_ready, "the demo runs")
+    await eventually(is_ready, "the demo runs", READY_S)
     try:
         shown = dict(line.split(maxsplit=1) for line in printed.splitlines()[:10] if line[4:])
         assert shown["Store"].startswith("a private Redis" if has_server else "in process")

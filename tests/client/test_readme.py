@@ -16,6 +16,7 @@ import pytest_asyncio
 from tests.docs.pages import Example, page
 from tests.kit.eventually import eventually
 from tests.kit.gateway import READY_S, Process
+from tests.kit.policies import copy_shipped
 from tests.kit.ports import free_port
 from tests.kit.wire import TIMEOUT_S
 
@@ -49,7 +50,8 @@ async def demo(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Demo]:
     folder = tmp_path_factory.mktemp("demo")
     port, admin_port = free_port(), free_port()
     listen = ("--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin_port}")
-    process = Process(folder, "demo", *listen)
+    policies = copy_shipped(folder / "policies")
+    process = Process(folder, "demo", *listen, "--policies", str(policies))
     try:
         printed = process.out.read_text
         await eventually(lambda: "Ctrl-C ends" in printed(), "the demo runs", READY_S)

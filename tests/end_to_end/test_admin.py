@@ -17,7 +17,7 @@ from tests.end_to_end.conftest import Serve, Site
 from tests.kit import proc
 from tests.kit.command import run_aside
 from tests.kit.eventually import eventually
-from tests.kit.gateway import Process, ServedGateway, run_command
+from tests.kit.gateway import READY_S, Process, ServedGateway, run_command
 from tests.kit.policies import write_policies
 from tests.kit.ports import free_port
 from tests.kit.redis_server import RedisServer
@@ -313,7 +313,7 @@ async def test_no_process_shows_the_token(site: Site, tmp_path: Path) -> None:
             except OSError:
                 return False
 
-        await eventually(answers, "it is ready")
+        await eventually(answers, "it is ready", READY_S)
         for host, status in (("gate.internal", 200), ("other.internal", 421)):
             answer = await fetch(admin_port, "/admin/v1/keys", key=token, headers=[("Host", host)])
             assert answer.status == status

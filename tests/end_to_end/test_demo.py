@@ -19,8 +19,9 @@ import pytest
 import pytest_asyncio
 
 from tests.kit.eventually import eventually
-from tests.kit.gateway import Process, command, run_command
+from tests.kit.gateway import READY_S, Process, command, run_command
 from tests.kit.needs import needs
+from tests.kit.policies import copy_shipped
 from tests.kit.ports import free_port
 from tests.kit.upstream import ScriptedUpstream
 from tests.kit.wire import TIMEOUT_S, Header, Response, fetch
@@ -80,11 +81,12 @@ async def demo(tmp_path: Path) -> AsyncIterator[Demo]:
         tmp_path / "demo",
         "demo",
         *("--listen", f"127.0.0.1:{port}", "--admin", f"127.0.0.1:{admin_port}"),
+        *("--policies", str(copy_shipped(tmp_path / "policies"))),
         environment={"TMPDIR": str(temporary)},
         launcher=(sys.executable, "-c", HEEDING),
     )
     try:
-        await eventually(lambda: LAST_LINE in process.out.read_text(), "the demo runs")
+        await eventually(lambda: LAST_LINE in process.out.read_text(), "the demo runs", READY_S)
         yield Demo(process, port, admin_port, temporary)
     finally:
         await process.stop()

@@ -18,9 +18,6 @@ from tests.kit.wire import Wire, bearer
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-#: Two seconds are the promise for an idle machine.
-SOON_S = 10.0
-
 
 def rewrite(gateway: ServedGateway, name: str, text: str) -> None:
     """Replace one of the gateway's policy files, as an editor does."""
@@ -57,7 +54,7 @@ async def test_a_new_limit_holds_under_load(site: Site, serve: Serve) -> None:
             return await advertised(gateway, key) == "50000"
 
         try:
-            await eventually(changed, "the new limit is reported", SOON_S)
+            await eventually(changed, "the new limit is reported")
             before = statuses.total()
             await eventually(lambda: statuses.total() > before + 50, "requests still flow")
         finally:
@@ -73,7 +70,7 @@ async def test_a_broken_edit_is_refused(site: Site, serve: Serve) -> None:
     key = await site.key("free")
     assert await advertised(gateway, key) == "60"
     rewrite(gateway, "plans", PLANS.replace("60/minute,   burst", "70/minit,   burst"))
-    await eventually(lambda: "70/minit" in gateway.output(), "the log names the fault", SOON_S)
+    await eventually(lambda: "70/minit" in gateway.output(), "the log names the fault")
     (line,) = [line for line in gateway.output().splitlines() if "70/minit" in line]
     assert "plans.yaml:3" in line
     assert await advertised(gateway, key) == "60"
@@ -83,7 +80,7 @@ async def test_a_broken_edit_is_refused(site: Site, serve: Serve) -> None:
     async def repaired() -> bool:
         return await advertised(gateway, key) == "70"
 
-    await eventually(repaired, "the repaired file is taken", SOON_S)
+    await eventually(repaired, "the repaired file is taken")
 
 
 async def test_faulty_files_are_reported_until_they_are_mended(site: Site, serve: Serve) -> None:
@@ -98,16 +95,16 @@ async def test_faulty_files_are_reported_until_they_are_mended(site: Site, serve
 
     assert await is_mended()
     rewrite(gateway, "plans", "plans: none\n")
-    await eventually(is_faulty, "the files are reported as faulty", SOON_S)
+    await eventually(is_faulty, "the files are reported as faulty")
     os.kill(gateway.worker_pid, signal.SIGKILL)
 
     async def restarted() -> bool:
         return await counted(gateway, "gateway_worker_restarts_total") == 1
 
-    await eventually(restarted, "the worker is restarted", SOON_S)
-    await eventually(is_faulty, "the new worker reports them too", SOON_S)
+    await eventually(restarted, "the worker is restarted")
+    await eventually(is_faulty, "the new worker reports them too")
     rewrite(gateway, "plans", PLANS)
-    await eventually(is_mended, "the old files are good again", SOON_S)
+    await eventually(is_mended, "the old files are good again")
 
 
 async def test_a_new_route_is_served(site: Site, serve: Serve) -> None:
@@ -120,7 +117,7 @@ async def test_a_new_route_is_served(site: Site, serve: Serve) -> None:
     async def served() -> bool:
         return (await gateway.fetch("/later/x", key=key)).status == 200
 
-    await eventually(served, "the new route is served", SOON_S)
+    await eventually(served, "the new route is served")
 
 
 async def test_sighup_reloads_and_harms_nothing(site: Site, serve: Serve) -> None:
@@ -136,7 +133,7 @@ async def test_sighup_reloads_and_harms_nothing(site: Site, serve: Serve) -> Non
             now = await counted(gateway, "gateway_policy_reload_total", result="success")
             return now == before + 1
 
-        await eventually(read_anew, "SIGHUP reloads", SOON_S)
+        await eventually(read_anew, "SIGHUP reloads")
         answer = await wire.request("GET", "/api/x", bearer(key))
         assert (answer.status, answer["X-RateLimit-Remaining"]) == (200, "58")
 
@@ -149,7 +146,7 @@ async def test_sighup_opens_the_access_log_anew(site: Site, serve: Serve) -> Non
     await gateway.fetch("/api/before", key=key)
     gateway.access_log.rename(moved)
     gateway.signal(signal.SIGHUP)
-    await eventually(gateway.access_log.exists, "a new log is opened", SOON_S)
+    await eventually(gateway.access_log.exists, "a new log is opened")
     await gateway.fetch("/api/after", key=key)
     await eventually(lambda: "/api/after" in gateway.access_log.read_text(), "it is written")
     assert "/api/before" in moved.read_text()
@@ -167,7 +164,7 @@ async def test_warnings_are_logged_once_a_load(site: Site, serve: Serve) -> None
         served = [(await gateway.fetch("/nowhere/x")).status for _ in range(8)]
         return hashes == 1 and set(served) == {200}
 
-    await eventually(loaded, "the new routes are served", SOON_S)
+    await eventually(loaded, "the new routes are served")
     lines = [line for line in gateway.output().splitlines() if "policy warning" in line]
     assert [line for line in lines if "routes.rest.match" in line] == lines[-1:]
     assert "found '* /**' with auth: none" in lines[-1]
@@ -213,7 +210,7 @@ async def test_policies_of_a_real_size(site: Site, serve: Serve) -> None:
             return (await gateway.fetch(path, key=key))["X-RateLimit-Limit"] == "40000"
 
         try:
-            await eventually(changed, "the new limit is reported", SOON_S)
+            await eventually(changed, "the new limit is reported")
             await eventually(lambda: "policy changed from" in gateway.output(), "it is compared")
         finally:
             done.set()

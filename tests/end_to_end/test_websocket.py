@@ -23,6 +23,7 @@ from websockets.exceptions import ConnectionClosed, ConnectionClosedError, Inval
 from websockets.typing import Subprotocol
 
 from gateway.domain import key_format
+from gateway.domain.limits import UNITS_US, Limit
 from gateway.stores.keys.store import RedisKeyStore
 from tests.end_to_end.conftest import Serve, Site, add_key
 from tests.end_to_end.test_observed import counted
@@ -274,7 +275,7 @@ async def test_a_refused_handshake(line: Line) -> None:
         async with line.open("gwk_production_nonsense"):
             pass
     assert refused.value.response.status_code == 401
-    key = await line.site.key("brisk")
+    key = await line.site.key(limits={"plan": Limit("plan", "rate", 2, UNITS_US["hour"])})
     for _ in range(2):
         async with line.open(key):
             pass
@@ -411,9 +412,9 @@ async def test_an_outage_ends_no_tunnel(site: Site, serve: Serve, backend: Backe
         server.stop()
 
 
-async def test_a_second_of_draining(site: Site, serve: Serve, backend: Backend) -> None:
+async def test_seconds_of_draining(site: Site, serve: Serve, backend: Backend) -> None:
     """After SIGTERM a tunnel continues until the drain's end, and is then closed; exit 0."""
-    gateway = await serve(upstream=backend.url, gateway="timeouts: {drain: 1s}\n")
+    gateway = await serve(upstream=backend.url, gateway="timeouts: {drain: 3s}\n")
     line = Line(gateway, backend, site)
     async with line.open(await site.key()) as client:
         gateway.signal(signal.SIGTERM)

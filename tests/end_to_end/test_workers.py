@@ -19,7 +19,7 @@ from tests.end_to_end.conftest import Serve, Site
 from tests.end_to_end.test_observed import counted
 from tests.end_to_end.test_reload import rewrite
 from tests.kit.eventually import eventually
-from tests.kit.gateway import Process, ServedGateway, keys_command, run_command
+from tests.kit.gateway import READY_S, Process, ServedGateway, keys_command, run_command
 from tests.kit.policies import PLANS, write_policies
 from tests.kit.ports import free_port
 from tests.kit.proc import rss_bytes
@@ -261,7 +261,7 @@ async def test_workers_share_the_private_redis(
             except OSError:
                 return False
 
-        await eventually(ready, "it is ready")
+        await eventually(ready, "it is ready", READY_S)
         store = f"unix://{short_path}/data/redis.sock"
         created = await keys_command(
             *(store, "create", "--policies", str(policies), "--name", "x", "--plan", "free")

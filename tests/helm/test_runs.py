@@ -28,7 +28,7 @@ from gateway.stores.redis.address import parse_url
 from tests.helm.chart import CHART, VARIANTS, Object, gateway, one, render, settings, variant
 from tests.kit.certificates import make_certificate
 from tests.kit.eventually import eventually
-from tests.kit.gateway import Process
+from tests.kit.gateway import READY_S, Process
 from tests.kit.needs import needs
 from tests.kit.ports import free_port
 from tests.kit.redis_server import RedisServer, server_binary
@@ -112,7 +112,7 @@ async def test_the_gateway_starts_as_rendered(
     environment = {name: here.get(value, value) for name, value in settings(objects).items()}
     running = Process(tmp_path / "run", *gateway(objects)["args"], environment=environment)
     try:
-        await eventually(lambda: is_ready(running, admin_port), "the gateway is ready")
+        await eventually(lambda: is_ready(running, admin_port), "the gateway is ready", READY_S)
         names = ("release-rate-limiting-gateway-admin.gateways.svc", "console.test", "evil.test")
         statuses = [await asked_as(admin_port, name, token) for name in names]
         assert statuses[:2] == [200, 200]

@@ -25,6 +25,7 @@ from types import TracebackType
 
 from tests.kit.eventually import eventually
 from tests.kit.ports import free_port
+from tests.kit.proc import unread_bytes
 
 #: Twice what two kernels and the gateway buffer of an unread answer.
 LONG_BYTES = 16 * 1024 * 1024
@@ -138,9 +139,9 @@ async def _answer(target: str, reader: asyncio.StreamReader, writer: asyncio.Str
         writer.write(_OPENINGS[target])
         await writer.drain()
         if target != "/half":
-            # A reset discards what was sent, unless that was read before.
-            await asyncio.sleep(0.05)
             connection: socket.socket = writer.get_extra_info("socket")
+            # A reset discards what was sent, unless that was read before.
+            await eventually(lambda: unread_bytes(connection) == 0, "the gateway has read it")
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
         writer.close()
         raise ConnectionAbortedError

@@ -7,6 +7,7 @@ import os
 import resource
 import signal
 import sys
+import time
 
 import pytest
 
@@ -107,6 +108,7 @@ async def test_a_flood_of_scrapes_blocks_no_probe(serve: Serve) -> None:
 async def test_a_flood_of_guesses_blocks_no_valid_token(serve: Serve) -> None:
     """The right token passes among them, from the same address; the log has a line a minute."""
     gateway = await serve("http://127.0.0.1:9")
+    began_s = time.monotonic()
     is_over = False
 
     async def guess() -> None:
@@ -127,4 +129,4 @@ async def test_a_flood_of_guesses_blocks_no_valid_token(serve: Serve) -> None:
         is_over = True
         await asyncio.gather(*guessing)
     lines = [line for line in gateway.output().splitlines() if "wrong token" in line]
-    assert len(lines) == 1
+    assert 1 <= len(lines) <= 1 + (time.monotonic() - began_s) // 60

@@ -115,9 +115,10 @@ async def test_a_drain_ends_early(upstream: Held, serve: Serve, by: str) -> None
     """What still runs is cut off, visibly, and accounted for; the exit status is 0."""
     gateway = await serve(upstream.url, gateway=BRIEF if by == "the drain's limit" else LONG)
     streams = [await stream(gateway) for _ in range(20)]
-    await drains(gateway)
     if by == "a second signal":
-        gateway.signal(signal.SIGTERM)
+        await drains(gateway)
+    # At its limit a drain may be over before anything can be asked.
+    gateway.signal(signal.SIGTERM)
     assert await gateway.ended() == 0
     for wire, head in streams:
         with pytest.raises((WireError, ConnectionError)):

@@ -19,7 +19,7 @@ from tests.hostile.backend import Backend
 from tests.hostile.conftest import LONG, PLANS, ROUTES
 from tests.hostile.test_take_over import clients, end_successor
 from tests.kit.eventually import eventually
-from tests.kit.gateway import ServedGateway
+from tests.kit.gateway import READY_S, ServedGateway
 from tests.kit.policies import write_policies
 from tests.kit.redis_server import RedisServer
 
@@ -79,7 +79,7 @@ class Systemd:
     async def hear(self) -> str:
         """The next notification."""
         loop = asyncio.get_running_loop()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(READY_S):
             return (await loop.sock_recv(self.hears, 4096)).decode()
 
 

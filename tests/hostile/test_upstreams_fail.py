@@ -104,12 +104,16 @@ async def test_a_stopped_upstream_is_504_until_it_resumes(
 ) -> None:
     """The kernel still accepts connections for it, but it does not answer: 504; then 200 again."""
     brief = await serve(backend.url, gateway=BRIEF)
-    assert (await brief.fetch("/short")).status == 200
+
+    async def answers_in_time() -> bool:
+        return (await brief.fetch("/short")).status == 200
+
+    await eventually(answers_in_time, "the upstream answers")
     backend.pause()
     answers = await asyncio.gather(*(brief.fetch("/short") for _ in range(20)))
     assert {code(answer) for answer in answers} == {(504, "UPSTREAM_TIMEOUT")}
     backend.resume()
-    assert (await brief.fetch("/short")).status == 200
+    await eventually(answers_in_time, "it answers again")
 
 
 async def test_a_reset_in_the_head_is_502(gateway: ServedGateway) -> None:

@@ -16,6 +16,7 @@ from tests.judges.environments import needs_judges, python
 from tests.judges.site import run
 from tests.kit.eventually import eventually
 from tests.kit.gateway import READY_S, Process
+from tests.kit.policies import copy_shipped
 from tests.kit.ports import free_port
 
 pytestmark = [needs_judges(), pytest.mark.asyncio(loop_scope="module")]
@@ -44,7 +45,9 @@ class Walk:
 async def walk(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Walk]:
     folder = tmp_path_factory.mktemp("demo")
     listen, admin = (f"127.0.0.1:{free_port()}" for _ in "12")
-    process = Process(folder / "output", "demo", "--listen", listen, "--admin", admin)
+    policies = copy_shipped(folder / "policies")
+    words = ("--listen", listen, "--admin", admin, "--policies", str(policies))
+    process = Process(folder / "output", "demo", *words)
     try:
         shown = process.out.read_text
         await eventually(lambda: "Ctrl-C ends the demo" in shown(), "the demo runs", READY_S)

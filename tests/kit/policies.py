@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+
+from gateway.cli.shipped import find_policies
 
 PLANS = """
 plans:
@@ -74,4 +77,14 @@ def write_policies(folder: Path, upstream: str, **files: str) -> Path:
             texts[key] = ours
     for name, text in texts.items():
         (folder / f"{name}.yaml").write_text(text, encoding="utf-8")
+    return folder
+
+
+def copy_shipped(folder: Path) -> Path:
+    """Copy the shipped policies, but with a long timeout of the store; return the folder."""
+    shutil.copytree(find_policies(), folder)
+    file = folder / "gateway.yaml"
+    text = file.read_text(encoding="utf-8")
+    assert text.count("timeout: 50ms") == 1, "the store's timeout is where it was"
+    file.write_text(text.replace("timeout: 50ms", "timeout: 5s"), encoding="utf-8")
     return folder

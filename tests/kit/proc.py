@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import socket
 from pathlib import Path
 
 
@@ -46,6 +47,17 @@ def children(pid: int, program: str = "") -> list[int]:
 def is_stopped(pid: int) -> bool:
     """Has SIGSTOP stopped it?"""
     return "\nState:\tT" in Path(f"/proc/{pid}/status").read_text()
+
+
+def unread_bytes(end: socket.socket) -> int:
+    """How many bytes the other end of a connection over 127.0.0.1 has received and not read."""
+    here, there = end.getsockname()[1], end.getpeername()[1]
+    wanted = f":{there:04X}", f":{here:04X}"
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, _, queues, *_ = line.split()
+        if (local[-5:], remote[-5:]) == wanted:
+            return int(queues.partition(":")[2], 16)
+    return 0
 
 
 def _status(pid: int, name: str) -> int:
