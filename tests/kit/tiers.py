@@ -10,7 +10,9 @@ A file whose folder is of another tier is not even imported. What was left out i
 
 from __future__ import annotations
 
+import sys
 from collections import Counter
+from collections.abc import Generator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,6 +41,9 @@ NEXT: Final = {"quick": "make test-all", "all": "make soak", "soak": "make test-
 PLACES: Final = {
     "browser": "browser",
     "client/test_distribution.py": "process",
+    "client/test_gateway.py": "process",
+    "client/test_readme.py": "process",
+    "docs/test_answers.py": "process",
     "end_to_end": "process",
     "fuzz": "deep",
     "helm": "process",
@@ -52,10 +57,16 @@ PLACES: Final = {
     "loadtests/test_processes.py": "process",
     "loadtests/test_traffic_run.py": "process",
     "loadtests/test_usage_run.py": "process",
+    "stores/test_servers.py": "deep",
     "hostile/test_floods.py": "soak",
     "hostile/test_slow_clients.py": "soak",
     "hostile/test_store_fails.py": "soak",
 }
+#: The one folder whose quick tests start a gateway; other tests that do belong to another tier.
+SMOKE: Final = TESTS / "smoke"
+#: Commands of a gateway that runs until it is stopped.
+_RUNNING: Final = frozenset({"serve", "deliver", "demo"})
+
 #: The marker of tests that use a fixture.
 FIXTURES: Final = {
     "chromium": "browser",
@@ -136,6 +147,14 @@ class Tiers:
         if left:
             config.hook.pytest_deselected(items=left)
 
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> Generator[None, None, None]:
+        yield from starts_no_gateway(item)
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, None, None]:
+        yield from starts_no_gateway(item)
+
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """In a process of xdist: tell the process that reports what was left out."""
         output: dict[str, Any] | None = getattr(session.config, "workeroutput", None)
@@ -163,6 +182,29 @@ class Tiers:
         return f"left to {NEXT[self.tier]}: {', '.join(parts) or 'nothing'}"
 
 
+#: The command lines of gateways that this process has started.
+_started: list[str] = []
+
+
+def _note_start(event: str, arguments: tuple[Any, ...]) -> None:
+    if event == "subprocess.Popen" and isinstance(arguments[1], Sequence):
+        line = " ".join(map(str, arguments[1]))
+        if any(f"-m gateway {command}" in line for command in _RUNNING):
+            _started.append(line)
+
+
+def starts_no_gateway(item: pytest.Item) -> Generator[None, None, None]:
+    """A part of a test, which fails if it starts a gateway although the test is quick."""
+    before = len(_started)
+    yield
+    is_quick = not any(item.get_closest_marker(name) for name in MARKERS)
+    if is_quick and not item.path.is_relative_to(SMOKE):
+        assert len(_started) == before, (
+            f"a quick test started {_started[-1]}: found no marker, expected its folder, file or "
+            f"fixture in {Path(__file__).name}"
+        )
+
+
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--tier", choices=sorted(TIERS), default="all", help="which tests to run")
 
@@ -173,3 +215,4 @@ def pytest_configure(config: pytest.Config) -> None:
     if config.getoption("hypothesis_profile", None) is None:
         hypothesis.settings.load_profile(config.getoption("tier"))
     config.pluginmanager.register(Tiers(config), "tiers")
+    sys.addaudithook(_note_start)
