@@ -21,6 +21,9 @@ is_length: Final = re.compile(rb"[0-9]{1,18}").fullmatch
 
 MOST_HEAD_BYTES: Final = 64 * 1024
 MOST_FIELDS: Final = 256
+#: A challenge whose answer identifies the connection, not the request: all that comes on it later
+#: is taken to be from whoever has answered. RFC 4559, 6.
+_binds = re.compile(rb"(?:^|\n)www-authenticate:[^\r]*?\b(?:ntlm|negotiate)\b").search
 #: Connection must not name these, and names this alone in most heads.
 _FRAMING: Final = frozenset({b"content-length", b"transfer-encoding"})
 _KEEP_ALIVE: Final = [b"keep-alive"]
@@ -42,7 +45,8 @@ class ResponseHead:
     status:  200; reason: b"OK"
     length:  Content-Length; None: there is none
     chunked: the body is chunked
-    keep:    the connection can be reused after a framed body
+    keep:    the connection can be reused after a framed body; never where it asks for credentials
+             that identify the connection
     forward: the lines for the client, rebuilt, without framing and rate-limit fields
     dated:   they include a Date
     start:   the status line for the client, and `forward`
@@ -129,6 +133,9 @@ def parse_response_head(head: bytes) -> ResponseHead | str:
         keep = b"close" not in named and (keep or b"keep-alive" in named)
         forward = without(forward, named)
     lower = forward.lower()
+    # What a server says of credentials with another status follows a request that had some.
+    if status == b"401" and _binds(lower):
+        keep = False
     dated = b"\ndate:" in lower or lower.startswith(b"date:")
     return ResponseHead(int(status), reason or b"", length, chunked, keep, forward, dated)
 

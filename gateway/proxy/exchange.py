@@ -45,7 +45,7 @@ from gateway.proxy.client import Client
 from gateway.proxy.client_states import PauseReason
 from gateway.proxy.connection_cache import ConnectionCache
 from gateway.proxy.context import Context
-from gateway.proxy.forward import request_head
+from gateway.proxy.forward import binds_connection, request_head
 from gateway.proxy.request import JSON, Request
 from gateway.proxy.translation import translated_head
 from gateway.proxy.tunnel import Side, Tunnel
@@ -465,6 +465,8 @@ class Exchange(Request):
         upstream.begin(self)
         reader = self.reader
         head = self.build_head(pool.server)
+        if self.route.auth == "none" and binds_connection(self.fields.authorization):
+            upstream.is_bound = True
         if reader is None:
             upstream.transport.write(head)
             if not upstream.is_stalled:

@@ -87,6 +87,14 @@ def _authorization(fields: Fields) -> bytes:
     return line
 
 
+def binds_connection(line: bytes) -> bool:
+    """Does an Authorization line identify its client for all that follows on the connection?
+
+    By NTLM, and with many servers by Negotiate (RFC 4559, 6). line: b"": there is none
+    """
+    return line[15:].lower().startswith((b"ntlm", b"negotiate"))
+
+
 def _decoded(text: bytes) -> bytes:
     """Decode base64, up to the last whole group; b"" if it is invalid."""
     try:

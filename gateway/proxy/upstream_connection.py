@@ -148,6 +148,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         "exchange",
         "has_response",
         "idle_since",
+        "is_bound",
         "is_stalled",
         "never_received",
         "opened",
@@ -169,6 +170,8 @@ class UpstreamConnection(asyncio.BufferedProtocol):
         self.has_response = False
         #: The server closed before it received a byte of this exchange's request.
         self.never_received = False
+        #: Its server may take whoever sends the next request for the client of this one.
+        self.is_bound = False
         #: It takes no more of the request for now.
         self.is_stalled = False
         #: The last read filled the buffer, so more bytes may be waiting: they would be taken for
@@ -229,6 +232,7 @@ class UpstreamConnection(asyncio.BufferedProtocol):
             self._excess
             or self._partial
             or self.is_stalled
+            or self.is_bound
             or self.transport.is_closing()
             or (self._filled and unread_bytes(self.transport) > 0)
             or (self._tls is not None and self._tls.has_unread())

@@ -103,6 +103,23 @@ def test_the_length_that_clients_get(status: int, framing: bytes) -> None:
     assert (head.framing, head.sized) == (framing, status == 200)
 
 
+@pytest.mark.parametrize(
+    ("lines", "keep"),
+    [
+        (b"WWW-Authenticate: NTLM\r\n", False),
+        (b"A: b\r\nwww-authenticate: Basic realm=x, Negotiate\r\n", False),
+        (b"WWW-Authenticate: Basic\r\nWWW-AUTHENTICATE: negotiate dG9rZW4=\r\n", False),
+        (b"WWW-Authenticate: Basic realm=x\r\nA: ntlm\r\n", True),
+        (b"X-WWW-Authenticate: NTLM\r\n", True),
+    ],
+)
+def test_challenges_that_identify_a_connection(lines: bytes, keep: bool) -> None:
+    """The connection is not used again."""
+    head = head_of(b"HTTP/1.1 401 No\r\nContent-Length: 0\r\n" + lines)
+    assert head.keep is keep
+    assert lines in head.forward
+
+
 @pytest.mark.parametrize("status", [100, 599, 600, 999])
 def test_statuses(status: int) -> None:
     """Every status of three digits passes; a client reads those from 600 on as an error."""

@@ -991,3 +991,40 @@ def test_a_body_without_a_length_for_each_version(version: bytes, is_open: bool)
         parts.answer(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n")
         assert client.is_closed is (not is_open)
         assert client.written.endswith(b"\r\n\r\nok" if not is_open else b"0\r\n\r\n")
+
+
+@pytest.mark.parametrize("scheme", ["NTLM", "Negotiate", "nEGOTIATE"])
+async def test_who_authenticated_a_connection_is_nobody_else(start: Start, scheme: str) -> None:
+    """A server that takes a connection for its client's, as IIS does, gets each on another one."""
+    bench = await start()
+    users: dict[int, str] = {}
+
+    async def script(exchange: Exchange) -> None:
+        received = exchange.request
+        if given := received.maybe("Authorization"):
+            users[received.connection] = given.partition(" ")[2]
+        user = users.get(received.connection, "")
+        challenge = (
+            [] if user else [("WWW-Authenticate", "Basic realm=x"), ("WWW-Authenticate", scheme)]
+        )
+        await exchange.write(build_response(200 if user else 401, user.encode(), challenge))
+
+    bench.upstream.script = script
+    alice = [("Authorization", f"{scheme} alice")]
+    async with await bench.connect() as wire, await bench.connect() as other:
+        for _ in range(2):
+            assert (await wire.request("GET", "/public/x")).status == 401
+            assert (await wire.request("GET", "/public/x", alice)).body == b"alice"
+            assert (await other.request("GET", "/public/x")).status == 401
+    # Nor one that was asked for: whoever answers next would be identified on it.
+    assert len({each.connection for each in bench.upstream.requests}) == 6
+
+
+async def test_other_credentials_share_connections(start: Start) -> None:
+    """What identifies one request keeps its connection for the next one."""
+    bench = await start()
+    bench.upstream.script = reply(401, b"", [("WWW-Authenticate", "Basic realm=x, Bearer")])
+    async with await bench.connect() as wire:
+        for given in ("Basic YTpi", "Digest x", "Basic YTpj"):
+            await wire.request("GET", "/public/x", [("Authorization", given)])
+    assert {each.connection for each in bench.upstream.requests} == {0}
