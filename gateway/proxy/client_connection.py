@@ -35,7 +35,7 @@ from gateway.proxy.context import Context
 from gateway.proxy.cross_origin import checked
 from gateway.proxy.exchange import Exchange, Framing
 from gateway.proxy.intake import HEAD_SLACK_BYTES, Intake
-from gateway.proxy.kernel import AckProgress, has_hung_up, reset_on_close
+from gateway.proxy.kernel import AckProgress, end_if_gone, has_hung_up, reset_on_close
 from gateway.proxy.mcp_exchange import McpExchange, TracedMcpExchange
 from gateway.proxy.proxy_protocol import Header, read_header
 from gateway.proxy.recheck import recheck
@@ -147,6 +147,7 @@ class ClientConnection(asyncio.BufferedProtocol):
         if peer is None:  # reset before it was accepted: the kernel has no address any more
             self._abort()
             return
+        end_if_gone(self.transport, policy.timeouts.write_s)
         self._set_client(peer[0], policy)
         if policy.proxy_protocol and self.client.is_trusted and self._state == State.READY:
             self._state = _PROXIED[self._state]
@@ -705,7 +706,7 @@ class ClientConnection(asyncio.BufferedProtocol):
 
     def _check_silence(self, exchange: Exchange, now: float) -> None:
         """Abandon the exchange if the upstream stays silent within its answer."""
-        passed = exchange.bytes_in + exchange.bytes_out
+        passed = exchange.passed_bytes
         last = self._last_seen
         if last is None or last[:2] != (exchange, passed) or self._write_paused:
             self._last_seen = exchange, passed, now

@@ -14,6 +14,14 @@ from typing import Final
 #: Unsent bytes that may wait in the kernel for one client.
 MOST_UNSENT_BYTES: Final = 128 * 1024
 
+#: After so long without a byte the kernel asks the other end whether it is there, and so often.
+_PROBE_AFTER_S: Final = 20
+_PROBE_EVERY_S: Final = 5
+#: The least time after which an end that acknowledges nothing is gone: bad networks lose packets
+#: for many seconds.
+_LEAST_GONE_S: Final = 30.0
+#: An option is an int of C.
+_MOST_MS: Final = 2**31 - 1
 #: struct linger: on, for 0 seconds.
 _RESET: Final = struct.pack("ii", 1, 0)
 #: The first byte of Linux's struct tcp_info is the connection's state.
@@ -30,6 +38,33 @@ def keep_little_unsent(listening: socket.socket) -> None:
     """
     if hasattr(socket, "TCP_NOTSENT_LOWAT"):
         listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, MOST_UNSENT_BYTES)
+
+
+def probe_peers(one: socket.socket) -> None:
+    """Have the kernel ask whether the other end is there. Accepted sockets inherit it.
+
+    A machine that loses its power or its network sends no end of its connections.
+    """
+    one.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    if hasattr(socket, "TCP_KEEPIDLE"):
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _PROBE_AFTER_S)
+        one.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _PROBE_EVERY_S)
+
+
+def end_if_gone(transport: asyncio.BaseTransport, write_s: float) -> None:
+    """Have the kernel end a connection whose other end acknowledges neither data nor probes.
+
+    By default it sends again for a quarter of an hour. This includes the time in which the other
+    end has no room for more, so it is longer than the gateway itself waits for that.
+
+    write_s: how long that is
+    """
+    connection: socket.socket | None = transport.get_extra_info("socket")
+    if connection is None or not hasattr(socket, "TCP_USER_TIMEOUT"):
+        return
+    gone_ms = int(1_000 * (max(write_s, _LEAST_GONE_S) + _PROBE_EVERY_S))
+    with contextlib.suppress(OSError):  # closed here already
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, min(gone_ms, _MOST_MS))
 
 
 def has_hung_up(transport: asyncio.Transport) -> bool:

@@ -50,10 +50,11 @@ class McpState(Reading):
     held:    the head of an answer that is collected to be filtered, and its reader
     kept:    what is collected
     sent_s:  when events were sent last, by the loop's clock
+    comments: how many bytes of the answer are comments of the gateway
     connection: that it is counted as part of, in the metrics; 0: none
     """
 
-    __slots__ = ("connection", "first", "held", "kept", "sent_s", "stream")
+    __slots__ = ("comments", "connection", "first", "held", "kept", "sent_s", "stream")
 
     def __init__(self) -> None:
         super().__init__()
@@ -62,6 +63,7 @@ class McpState(Reading):
         self.held: tuple[ResponseHead, BodyReader] | None = None
         self.kept = bytearray()
         self.sent_s = 0.0
+        self.comments = 0
         self.connection = 0
 
     def take(self) -> bytes:
@@ -243,6 +245,11 @@ class McpExchange(Exchange):
             self._check_first()
 
     @property
+    def passed_bytes(self) -> int:
+        # A comment for the client does not make a server that is silent one that answers.
+        return self.bytes_in + self.bytes_out + len(self.mcp.kept) - self.mcp.comments
+
+    @property
     def kept_bytes(self) -> int:
         state = self.mcp
         first = 0 if state.first is None else state.first.kept
@@ -306,6 +313,7 @@ class McpExchange(Exchange):
             and self.takes_more
         ):
             state.sent_s = now
+            state.comments += len(COMMENT)
             Exchange.relay(self, COMMENT)
 
     # -- refusals ---------------------------------------------------------------------------------

@@ -146,6 +146,11 @@ class Request(ABC):
         key = self.fields.websocket
         return key if isinstance(key, bytes) and self.method == "GET" else b""
 
+    @property
+    def passed_bytes(self) -> int:
+        """Bytes that the client and the upstream have sent each other; not those of the gateway."""
+        return self.bytes_in + self.bytes_out
+
     def header(self, name: str) -> str:
         """The value of a field, for limits per header; "" if it is absent."""
         return self.client.counted(self.fields, name)

@@ -22,6 +22,7 @@ from gateway.observe.metrics import Metrics
 from gateway.proxy.dial import dial
 from gateway.proxy.health import watch_health
 from gateway.proxy.inflight import Count
+from gateway.proxy.kernel import end_if_gone, probe_peers
 from gateway.proxy.upstream_connection import TimedConnection, UpstreamConnection
 
 log = logging.getLogger("gateway.upstream")
@@ -64,11 +65,13 @@ class ServerPool:
     busy:       exchanges on its connections, or waiting for one to open; changed only here
     count:      of the upstream's requests in flight; None: they have no limit
     connect_s, response_s: timeouts for a connection, and for the first byte of an answer
+    write_s:    how long it may take nothing of what is sent
     """
 
     servers: Siblings
     connect_s: float
     response_s: float
+    write_s: float
     count: Count | None = None
 
     def __init__(self, name: str, target: Target, metrics: Metrics) -> None:
@@ -108,6 +111,7 @@ class ServerPool:
         self.response_s = (
             timeouts.response_s if upstream.response_s is None else upstream.response_s
         )
+        self.write_s = timeouts.write_s
         self._tls = tls
         if self._ejection != upstream.ejection:
             self._ejection = upstream.ejection
@@ -168,12 +172,16 @@ class ServerPool:
         """
         try:
             kind = UpstreamConnection if self._window is None else TimedConnection
-            _, connection = await self.dial(lambda: kind(self), self.connect_s)
+            transport, connection = await self.dial(lambda: kind(self), self.connect_s)
             if connection.transport.is_closing():
                 raise ConnectionAbortedError("the server closed, or sent data before a request")
         except BaseException:
             self.busy -= 1
             raise
+        # It may be idle, or in a stream, while its server loses its network.
+        if (opened := transport.get_extra_info("socket")) is not None:
+            probe_peers(opened)
+        end_if_gone(transport, self.write_s)
         return connection
 
     async def dial(

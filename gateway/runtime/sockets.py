@@ -15,7 +15,7 @@ import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gateway.proxy.kernel import keep_little_unsent
+from gateway.proxy.kernel import keep_little_unsent, probe_peers
 
 #: The sockets of one worker: one for each address that the host name resolves to.
 Sockets = Sequence[socket.socket]
@@ -174,4 +174,5 @@ def _open(kind: tuple[int, int, int]) -> socket.socket:
         # IPv4 clients use the IPv4 address, which may have its own socket.
         made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     keep_little_unsent(made)
+    probe_peers(made)
     return made

@@ -14,7 +14,7 @@ import time
 from collections.abc import Mapping
 from typing import Final
 
-from gateway.proxy.kernel import keep_little_unsent
+from gateway.proxy.kernel import keep_little_unsent, probe_peers
 from gateway.runtime.settings import CannotStart
 from gateway.runtime.sockets import InheritedSockets
 
@@ -83,4 +83,5 @@ def _listening(descriptor: int) -> socket.socket:
     found.setblocking(False)
     found.set_inheritable(False)
     keep_little_unsent(found)
+    probe_peers(found)
     return found

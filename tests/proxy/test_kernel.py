@@ -9,13 +9,17 @@ import pytest
 
 from gateway.proxy.kernel import (
     AckProgress,
+    end_if_gone,
     has_hung_up,
+    probe_peers,
     reset_on_close,
     unacknowledged_bytes,
     unread_bytes,
 )
 from tests.kit.eventually import eventually
+from tests.kit.rows import each_row
 from tests.kit.transport import MemoryTransport
+from tests.proxy.conftest import Start
 
 
 @pytest.fixture
@@ -101,3 +105,47 @@ def test_nothing_to_ask() -> None:
     """A transport without a socket, as in tests."""
     none = MemoryTransport()
     assert (unread_bytes(none), unacknowledged_bytes(none)) == (0, 0)
+
+
+def test_accepted_sockets_are_probed() -> None:
+    """Sockets that a listening one accepts ask a silent end whether it is there."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        probe_peers(listener)
+        with socket.create_connection(listener.getsockname()), listener.accept()[0] as accepted:
+            assert accepted.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
+                assert accepted.getsockopt(socket.IPPROTO_TCP, option) <= 20
+
+
+# How long an end may have no room, and after how long the kernel gives it up, in milliseconds.
+@each_row(
+    ("write_s", "gone_ms"), [(0.5, 35_000), (30.0, 35_000), (600.0, 605_000), (1e9, 2**31 - 1)]
+)
+def test_an_end_that_is_gone(
+    pair: tuple[socket.socket, socket.socket], write_s: float, gone_ms: int
+) -> None:
+    """The kernel gives up an end that acknowledges nothing, but not before the gateway does."""
+    end_if_gone(MemoryTransport(socket=pair[0]), write_s)
+    assert pair[0].getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == gone_ms
+
+
+def test_a_connection_that_is_closed_already(pair: tuple[socket.socket, socket.socket]) -> None:
+    """Nothing happens where there is no socket any more."""
+    pair[0].close()
+    end_if_gone(MemoryTransport(socket=pair[0]), 1.0)
+    end_if_gone(MemoryTransport(), 1.0)
+
+
+async def test_both_sides_of_the_gateway(start: Start) -> None:
+    """The connections to clients and to servers notice that the other end is gone."""
+    bench = await start()
+    async with await bench.connect() as wire:
+        assert (await wire.request("GET", "/api/x", bench.auth)).status == 200
+        context = bench.gateway._context
+        (client,) = context.connections
+        (server,) = context.pools._by_server.values()
+        for transport in (client.transport, server.idle[0].transport):
+            one = transport.get_extra_info("socket")
+            assert one.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+            assert one.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 20
+            assert one.getsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT) == 35_000

@@ -16,6 +16,7 @@ import pytest
 
 from gateway.domain.mcp.lists import MOST_BYTES
 from gateway.domain.mcp.messages import HEADER_MISMATCH, INVALID, INVALID_PARAMS, UNREADABLE
+from gateway.domain.policy import Timeouts
 from gateway.errors import HEADER_REPEATED
 from gateway.proxy import mcp_exchange
 from gateway.proxy.whole_body import AT_ONCE_BYTES
@@ -655,6 +656,35 @@ async def test_streams_are_kept_alive(mcp: Started) -> None:
     for _ in range(30):
         await asyncio.sleep(0)
     assert seen.count(b": keep-alive") == comments
+
+
+@pytest.mark.usefixtures("no_ticks")
+async def test_comments_are_no_events_of_the_server(mcp: Started) -> None:
+    """A stream whose server is silent for too long ends, whatever the client gets meanwhile."""
+    client = await mcp.client()
+
+    async def script(exchange: Exchange) -> None:
+        await exchange.write(
+            b"HTTP/1.1 200 OK\r\nContent-Type: text/event-stream\r\nConnection: close\r\n\r\n"
+            b"data: 1\n\n"
+        )
+        await exchange.ended()
+
+    mcp.upstream.script = script
+    await client.wire.send(build_request("GET", client.path, [*client.auth, OLD]))
+    await client.wire.read_head()
+    seen = b""
+    while b"data: 1" not in seen:
+        seen += await client.wire.read_some()
+    (conn,) = mcp.gateway._context.connections
+    now, limit_s = asyncio.get_running_loop().time(), Timeouts().stream_s
+    for passed_s in (0.0, limit_s / 2, limit_s - 1):
+        conn.check_deadline(now + passed_s)
+        assert conn.exchange is not None
+    while seen.count(b": keep-alive") < 2:
+        seen += await client.wire.read_some()
+    conn.check_deadline(now + limit_s)
+    assert conn.exchange is None
 
 
 @pytest.mark.parametrize("pieces", [1, 3, 1_000])
