@@ -180,6 +180,13 @@ def list_accounts(
                 return found
 
     found = with_managed(StoreChoice(store, data), read)
+    for view in found:
+        if view.is_shared:
+            click.echo(
+                f"warning: account {view.name} is named like a key, whose account it is too: give "
+                "its other keys an account of another name",
+                err=True,
+            )
     if as_json:
         click.echo(json.dumps(list(map(view_as_json, found)), indent=2))
         return

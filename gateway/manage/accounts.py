@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from gateway.domain.audit import Event
+from gateway.domain.key_format import is_key_id
 from gateway.domain.keys import Account, AccountStatus
 from gateway.domain.patterns import is_word
 from gateway.domain.policy import Policy
@@ -46,11 +47,13 @@ class AccountView:
 
     is_implicit: it has no record, but keys have it
     keys: how many of them are not revoked; None: they were not counted
+    is_shared: its name is the id of a key that was given no account, and others were given it
     """
 
     account: Account
     is_implicit: bool = False
     keys: int | None = None
+    is_shared: bool = False
 
     @property
     def name(self) -> str:
@@ -157,10 +160,24 @@ class Accounts:
             views = {one.name: AccountView(one, keys=_keys_of(one.name, counts)) for one in kept}
             found += [view for name in some if (view := others.get(name) or views.get(name))]
             looked_at, batch = looked_at + batch, min(2 * batch, _BATCH)
+        found = [await self._marked(view, counts) for view in found]
         if len(found) > count:
             return AccountPage(tuple(found[:count]), found[count - 1].name)
         is_all = looked_at >= len(names)
         return AccountPage(tuple(found), None if is_all else names[looked_at - 1])
+
+    async def _marked(
+        self, view: AccountView, counts: Mapping[str, KeyCount] | None
+    ) -> AccountView:
+        """The same, and whether it is the account of a key that others were given."""
+        known = None if counts is None else counts.get(view.name)
+        if known is None or known.is_own or not is_key_id(view.name):
+            return view
+        try:
+            key = await self._keys.get(view.name)
+        except CorruptRecord:
+            return view
+        return view if key is None else replace(view, is_shared=True)
 
     async def get(self, name: str) -> Account:
         """An account's record. Raises NotThere, also if it has keys but no record."""

@@ -19,6 +19,7 @@ from gateway.domain.keys import KeyRecord, Status
 from gateway.domain.policy import Policy
 from gateway.domain.ports import (
     AuditStore,
+    CorruptRecord,
     KeyChanged,
     KeyFilter,
     KeyStore,
@@ -154,6 +155,7 @@ class Keys:
               a Conflict that names the first
         """
         record, text = mint_key(new, self._clock_us(), self._randbelow)
+        await self._check_account(record)
         await self._check_plan(record)
         try:
             # Stored as a digest: the client chooses the text and its length.
@@ -246,6 +248,8 @@ class Keys:
                 return record
             if (changed.plan, changed.account) != (record.plan, record.account):
                 await self._check_plan(changed)
+            if changed.account != record.account:
+                await self._check_account(changed)
             try:
                 await self._keys.replace(record, changed)
             except KeyChanged:
@@ -253,6 +257,24 @@ class Keys:
             await self._note(actor, done[0], record, changed)
             return changed
         raise _changed(key_id)
+
+    async def _check_account(self, record: KeyRecord) -> None:
+        """Raises Invalid: its account is that of another key, which was given none."""
+        name = record.account
+        if name in (record.id, record.lineage) or not key_format.is_key_id(name):
+            return
+        try:
+            other = await self._keys.get(name)
+        except CorruptRecord:
+            return
+        if other is not None:
+            raise Invalid(
+                Fault(
+                    "account",
+                    "the id of another key",
+                    "a name: an account of this name is that key's own",
+                )
+            )
 
     async def _record(self, key_id: str) -> KeyRecord:
         if not key_format.is_key_id(key_id):  # and not shown: it may be a whole key

@@ -180,6 +180,21 @@ async def test_accounts_that_only_keys_name(desk):
         await desk.view("nobody")
 
 
+async def test_accounts_named_like_another_key(desk):
+    """The list marks an account that is a key's own, if other keys were given it."""
+    own, shared = nth_id(1), nth_id(2)
+    for number, (key_id, account) in enumerate(
+        [(own, own), (shared, shared), (nth_id(3), shared), (nth_id(4), nth_id(9))]
+    ):
+        await desk.store.add(plain_key(key_id, account=account, lineage=key_id, created_us=number))
+    page = await desk.page(implicit="all")
+    assert {view.name: view.is_shared for view in page.accounts} == {
+        own: False,
+        shared: True,
+        nth_id(9): False,
+    }
+
+
 async def test_missing_accounts(desk):
     """A missing account is reported; an invalid name is not repeated."""
     with pytest.raises(NotThere, match="acme"):

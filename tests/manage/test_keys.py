@@ -106,6 +106,23 @@ async def test_a_key_without_an_account_gets_its_own(desk, key_id):
     assert (await desk.get(key_id)).record.account == key_id
 
 
+async def test_the_id_of_another_key_is_no_account(desk, key_id):
+    """Neither of a new key nor of one that moves; its own id is, and so is that of no key."""
+    with pytest.raises(Invalid, match="the id of another key"):
+        await desk.create(ANNA, replace(NEW, account=key_id))
+    other, _ = await desk.create(ANNA, replace(NEW, account="acme"))
+    with pytest.raises(Invalid, match="the id of another key"):
+        await desk.edit(ANNA, other.id, desk.read_change({"account": key_id}))
+    for free in (other.id, "0" * 12):
+        assert (
+            await desk.edit(ANNA, other.id, desk.read_change({"account": free}))
+        ).account == free
+    # What rotation makes stays in the account of its key.
+    _, new, _ = await desk.rotate(ANNA, key_id, HOUR)
+    assert new.account == key_id
+    await desk.edit(ANNA, new.id, desk.read_change({"name": "renamed"}))
+
+
 async def test_an_idempotency_key(desk):
     """One idempotency key creates one key within a day; the error names that key."""
     record, _ = await desk.create(ANNA, NEW, once="word")
