@@ -68,6 +68,19 @@ _UNAMBIGUOUS: Final = bytes(set(range(0x20, 0x100)) - set(b"\\;\x7f"))
 _ALMOST_DOTS = re.compile(rb"/(?:\.{1,2}[?#]|(?:\.++ | ++\.)[. ]*+(?:[/?#]|\Z))").search
 #: Replaces an encoded slash in a decoded path.
 _SLASH: Final = "\0"
+#: White space beyond ASCII, and characters that are not seen, which some servers strip.
+_UNSEEN: Final = (
+    r" \u0085\u00a0\u00ad\u1680\u180e\u2000-\u200f\u2028-\u202f\u205f-\u2064\u2066-\u206f"
+    r"\u3000\ufeff"
+)
+#: Full stops and slashes in other forms, which some servers make those of ASCII (NFKC).
+_STOPS: Final = r".\uff0e\ufe52\u2024\u2025"
+_WIDE_SLASHES: Final = r"\uff0f\uff3c"
+#: A dot segment to such servers, and to none that reads the path as it is.
+_WIDE_DOTS = re.compile(
+    rf"(?:[{_WIDE_SLASHES}]|[/\0](?!\.{{1,2}}(?:[/\0]|\Z)))"
+    rf"[{_UNSEEN}]*+(?:[{_STOPS}][{_UNSEEN}]*+)++(?=[/\0?#{_WIDE_SLASHES}]|\Z)"
+).search
 #: A dot segment to servers that read an encoded slash as a slash.
 _DOTS_AT_SLASH = re.compile(r"\0\.{1,2}(?:[/\0]|\Z)|/\.{1,2}\0").search
 
@@ -120,6 +133,8 @@ def _text(raw: bytes, keeps_slashes: bool) -> str | Refusal:
     try:
         text = decoded.decode("utf-8")
     except UnicodeDecodeError:  # also for overlong forms
+        return BAD_TARGET
+    if not text.isascii() and _WIDE_DOTS(text):
         return BAD_TARGET
     return BAD_TARGET if _SLASH in text and _DOTS_AT_SLASH(text) else text
 

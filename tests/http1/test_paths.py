@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from types import FrameType
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 import pytest
 from hypothesis import example, given, settings
@@ -112,6 +112,47 @@ def test_canonical(sent: bytes, forwarded: bytes, matched: tuple[str, ...]) -> N
 def test_refused(sent: bytes) -> None:
     """A path with several readings, or an invalid one, is refused."""
     assert canonical(sent) is BAD_TARGET
+
+
+@pytest.mark.parametrize("before", ["", "/a", "/ü/."])
+@pytest.mark.parametrize("after", ["", "/", "/b"])
+@pytest.mark.parametrize(
+    "dots",
+    [
+        *(
+            "\uff0e\uff0e",
+            "\uff0e",
+            ".\uff0e",
+            "\ufe52\ufe52",
+            "\u2024.",
+            "\u2025",
+            "\uff0e\uff0e.",
+        ),
+        *("..\xa0", "..\u200b", "\xa0..", ".\u3000.", "\ufeff.", ".\u2060", "..\u2028 "),
+        *("..\uff0fb", "b\uff0f..", "b\uff3c..\xa0"),
+    ],
+)
+def test_dot_segments_beyond_ascii(before: str, dots: str, after: str) -> None:
+    """They are refused: servers that normalize or strip Unicode would resolve them."""
+    assert canonical(quote(f"{before}/{dots}{after}").encode()) is BAD_TARGET
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/ü/../a",
+        "/ü/.",
+        "/\uff0ehidden",
+        "/a\uff0e\uff0e",
+        "/..\xa0a",
+        "/\xa0",
+        "/a\u200b",
+        "/日本/。。",
+    ],
+)
+def test_others_beyond_ascii(path: str) -> None:
+    """Dots and spaces that are a part of a name are forwarded."""
+    assert isinstance(canonical(quote(path).encode()), CanonicalPath)
 
 
 @pytest.mark.parametrize("joint", [b"/a", b"/", b"/.", b"/%61", b"/a/..", b"/|"])
