@@ -36,6 +36,8 @@ STANDARD_TIMESTAMP: Final = "webhook-timestamp"
 STANDARD_SIGNATURE: Final = "webhook-signature"
 
 _INTEGER = re.compile(r"-?[0-9]{1,18}").fullmatch
+#: What the other forms sign before a body: TIMESTAMP. or ID.TIMESTAMP.
+_SIGNED_BEFORE = re.compile(rb"(?:[0-9A-Za-z_.:\-]{1,256}\.)?-?[0-9]{1,18}\.").match
 _HEX = re.compile(r"[0-9A-Fa-f]{64}").fullmatch
 #: The 32 bytes of a signature in base64.
 _MAC_BASE64 = re.compile(r"[0-9A-Za-z+/]{43}=").fullmatch
@@ -67,14 +69,22 @@ class Names:
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The signatures of a webhook, and what they sign before its body."""
+    """The signatures of a webhook, and what they sign before its body.
+
+    is_one_of: other forms are accepted as well
+    """
 
     form: Form
     prefix: bytes
     signatures: tuple[bytes, ...]
+    is_one_of: bool = False
 
     def check(self, body: bytes, secrets: Sequence[str]) -> None:
         """Raises SignatureInvalid. body: as it was received, before anything has parsed it"""
+        if self.form == "body-only" and self.is_one_of and _SIGNED_BEFORE(body):
+            # Whoever has seen a webhook of another form could send what was signed of it as a body,
+            # at any time.
+            raise SignatureInvalid("the body begins like what another form signs")
         signed = self.prefix + body
         # All are compared: the time tells nothing of which secret or signature fits.
         fits = [
@@ -107,7 +117,7 @@ def read_claim(
                 _check_time(timestamp, now, tolerance)
             if not signatures:
                 raise SignatureInvalid(f"the signature is malformed: expected {_WRITINGS[form]}")
-            return Claim(form, prefix, tuple(signatures))
+            return Claim(form, prefix, tuple(signatures), len(forms) > 1)
     expected = ", or ".join(_HEADERS[form].format(names=names) for form in forms)
     raise SignatureInvalid(f"no signature: expected {expected}")
 

@@ -206,3 +206,13 @@ def test_what_a_refusal_says() -> None:
             check(BODY, headers, SECRET, now=NOW)
         assert words in str(failed.value)
         assert not any(part in str(failed.value) for part in (SECRET, *change.values()))
+
+
+def test_what_another_form_signed_is_no_body() -> None:
+    """A webhook that was seen cannot be sent again as the body of one without a timestamp."""
+    signed_before = b"%d.%b" % (NOW, BODY)
+    signature = signed()["x-service-signature"].removeprefix("v1=")
+    replayed = {"x-service-signature": signature}
+    with pytest.raises(SignatureInvalid, match="begins like what another form signs"):
+        check(signed_before, replayed, SECRET, now=NOW + 86_400, forms=FORMS)
+    check(signed_before, replayed, SECRET, now=NOW + 86_400, forms=["body-only"])

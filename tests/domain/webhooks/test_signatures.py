@@ -158,3 +158,18 @@ def test_brands() -> None:
     headers = signed(names=names)
     assert "x-acme-signature" in headers
     assert verify(BODY, headers, [SECRET], now_s=NOW, names=names) == "timed"
+
+
+@pytest.mark.parametrize("form", ["timed", "standard"])
+def test_what_another_form_signed_is_no_body(form: Form) -> None:
+    """A webhook that was seen cannot be sent again as the body of one without a timestamp."""
+    headers = sign(BODY, ["a secret"], event_id="evt_1.x", now_s=NOW)
+    if form == "timed":
+        signed, signature = b"%d.%b" % (NOW, BODY), headers["x-service-signature"]
+    else:
+        signed = b"evt_1.x.%d.%b" % (NOW, BODY)
+        signature = hmac.digest(b"a secret", signed, "sha256").hex()
+    replayed = {"x-service-signature": signature.removeprefix("v1=")}
+    with pytest.raises(Unverified, match="begins like what another form signs"):
+        verify(signed, replayed, ["a secret"], now_s=NOW + 86_400, forms=FORMS)
+    assert verify(signed, replayed, ["a secret"], now_s=NOW, forms=["body-only"]) == "body-only"
