@@ -11,6 +11,10 @@ later ones. Reconnecting continues in the background, and a connection counts as
 server has executed, within the same timeout, the commands of `setup`: a server that accepts
 connections but cannot write, is still loading or is slow is not up.
 
+Redis may close connections that nobody uses (its setting `timeout`, in seconds). So a PING is sent
+twice a second where nothing waits for a reply. It has no timeout, as nobody waits for it either: a
+server that pauses for longer than a reply may take is no outage if it is not asked meanwhile.
+
 Server pushes (RESP3) are not replies; they go to a separate listener.
 """
 
@@ -22,6 +26,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
+from math import inf
 from typing import Any, Final, cast
 
 import hiredis
@@ -51,6 +56,11 @@ _CONNECT_S: Final = 0.5
 _TURN_BYTES: Final = 64 * 1024
 #: Commands whose name has two words, among those that connections begin with.
 _CONTAINERS: Final = (b"CLIENT", b"SCRIPT")
+#: How often a PING is sent, and how many times in a row it may be due while one is not answered.
+_BEAT_S: Final = 0.5
+_MOST_MISSED: Final = 4
+#: When a PING was sent: it is never late.
+_NEVER_LATE: Final = inf
 #: "Not complete yet". Not None, because hiredis reads a null reply as None.
 _NOT_YET: Final = object()
 
@@ -59,6 +69,9 @@ def command(*arguments: bytes | str | int) -> bytes:
     """One command, encoded."""
     encoded: bytes = hiredis.pack_command(arguments)  # type: ignore[arg-type] # stub: one word
     return encoded
+
+
+_PING: Final = command("PING")
 
 
 def grace_s(late_s: float, timeout_s: float) -> float:
@@ -118,6 +131,7 @@ class Pipeline(asyncio.Protocol):
         self._reader = hiredis.Reader(notEnoughData=_NOT_YET)
         self._bounds = ReplyBounds(most_reply_bytes)
         self._waiting: deque[tuple[float, Done]] = deque()
+        self._missed = 0
         self._timer: asyncio.TimerHandle | None = None
         self._transport: asyncio.Transport | None = None
         self._lost: StoreDown | None = None
@@ -132,6 +146,18 @@ class Pipeline(asyncio.Protocol):
         if self._timer is None:
             self._timer = self._loop.call_at(now_s + self._timeout_s(), self._check_oldest)
         self._transport.write(encoded)
+
+    def keep_alive(self) -> None:
+        """Send a PING, if nothing waits for a reply; close if none was answered for seconds."""
+        if not self._waiting:
+            self._missed = 0
+            if self._transport is not None and self._lost is None:
+                self._waiting.append((_NEVER_LATE, _ignore))
+                self._transport.write(_PING)
+        elif self._waiting[0][0] == _NEVER_LATE:
+            self._missed += 1
+            if self._missed == _MOST_MISSED:
+                self.close(f"the store did not answer within {_MOST_MISSED * _BEAT_S:g} s")
 
     def close(self, reason: str) -> None:
         """Close the connection; waiting callbacks get StoreDown at once."""
@@ -182,9 +208,9 @@ class Pipeline(asyncio.Protocol):
     def _check_oldest(self) -> None:
         """Check the oldest command, then the next one: one timer for all commands."""
         self._timer = None
-        if not self._waiting:
+        oldest, timeout_s = self._oldest(), self._timeout_s()
+        if oldest is None:
             return
-        oldest, timeout_s = self._waiting[0], self._timeout_s()
         late_s = self._loop.time() - oldest[0] - timeout_s
         if late_s < 0:
             self._timer = self._loop.call_at(oldest[0] + timeout_s, self._check_oldest)
@@ -192,9 +218,13 @@ class Pipeline(asyncio.Protocol):
             more_s = grace_s(late_s, timeout_s)
             self._timer = self._loop.call_later(more_s, self._check_again, oldest)
 
+    def _oldest(self) -> tuple[float, Done] | None:
+        """The first command that somebody waits for: the first one, or that after a PING."""
+        return next((sent for sent in self._waiting if sent[0] != _NEVER_LATE), None)
+
     def _check_again(self, overdue: tuple[float, Done]) -> None:
         self._timer = None
-        if self._waiting and self._waiting[0] is overdue:
+        if self._oldest() is overdue:
             self.close(f"the store did not answer within {self._timeout_s():g} s")
         else:
             self._check_oldest()
@@ -255,6 +285,7 @@ class StoreConnection:
         self._most_reply_bytes = most_reply_bytes
         self._pipeline: Pipeline | None = None
         self._task: asyncio.Task[None] | None = None
+        self._beat: asyncio.TimerHandle | None = None
         self._up = asyncio.Event()
 
     @property
@@ -403,12 +434,21 @@ class StoreConnection:
 
     def _connected(self, pipeline: Pipeline) -> None:
         self._pipeline = pipeline
+        self._beat = asyncio.get_running_loop().call_later(_BEAT_S, self._keep_alive)
         self._up.set()
         for listener in self.on_up:
             listener()
 
+    def _keep_alive(self) -> None:
+        if self._pipeline is not None:
+            self._beat = asyncio.get_running_loop().call_later(_BEAT_S, self._keep_alive)
+            self._pipeline.keep_alive()
+
     def _lost_connection(self, error: StoreDown) -> None:
         self.last_error = error
+        if self._beat is not None:
+            self._beat.cancel()
+            self._beat = None
         if self._pipeline is not None:
             self._pipeline = None
             self._up.clear()
@@ -425,3 +465,6 @@ def _verb(encoded: bytes) -> str:
     """What an encoded command is called: "AUTH", "CLIENT TRACKING". It contains no argument."""
     first, second = (encoded.split(b"\r\n")[2::2] + [b""])[:2]
     return (b"%b %b" % (first, second) if first in _CONTAINERS else first).decode("ascii")
+
+
+def _ignore(_: object) -> None: ...

@@ -260,6 +260,43 @@ async def test_timer_rests() -> None:
     await eventually(lambda: bool(losses), "the next one is watched again")
 
 
+async def test_an_unused_connection_is_used() -> None:
+    """A PING is sent where nothing waits. It shifts no reply, and is no command that is late."""
+    made, transport, _, losses = pipeline(timeout_s=0.01)
+    made.send(command("GET", "a"), lambda _: None)
+    made.keep_alive()
+    assert transport.written == command("GET", "a")
+    made.data_received(b"+OK\r\n")
+    await eventually(lambda: made._timer is None, "the timer has passed")
+    made.keep_alive()
+    assert transport.written == command("GET", "a") + command("PING")
+    assert made._timer is None
+    replies: list[Any] = []
+    made.send(b"b", replies.append)
+    made.data_received(b"-MISCONF no\r\n+OK\r\n")
+    assert replies == [b"OK"]
+    made.keep_alive()
+    made.send(b"c", replies.append)
+    await eventually(lambda: bool(losses), "a command behind it is watched")
+    assert "did not answer within 0.01 s" in str(replies[1])
+
+
+async def test_a_server_that_is_silent_when_it_is_not_asked() -> None:
+    """The connection is closed when several PINGs were due, and the first was not answered."""
+    made, transport, _, losses = pipeline(timeout_s=60.0)
+    for _ in range(3):
+        for _ in range(4):
+            made.keep_alive()
+        assert not losses
+        made.data_received(b"+PONG\r\n")
+    for _ in range(5):
+        made.keep_alive()
+    assert len(losses) == 1
+    assert "did not answer within 2 s" in str(losses[0])
+    made.keep_alive()
+    assert transport.written == 4 * command("PING")
+
+
 async def test_a_failing_listener() -> None:
     """A listener that raises is reported, and the next one still gets its reply."""
     reports: list[dict[str, Any]] = []
@@ -317,6 +354,19 @@ async def test_asks(redis_server: RedisServer) -> None:
             await link.ask("NONSENSE")
     with redis_server.client() as client:
         assert client.info("keyspace")["db3"]["keys"] == 1
+
+
+async def test_a_link_that_nobody_uses(redis_server: RedisServer) -> None:
+    """A server never finds it idle for a second, as it may close it then."""
+    async with up(address_of(redis_server)) as link:
+        own = str(await link.ask("CLIENT", "ID"))
+        with redis_server.client() as client:
+
+            def is_pinged() -> bool:
+                found = client.client_list(client_id=[own])
+                return bool(found) and found[0]["cmd"] == "ping"
+
+            await eventually(is_pinged, "it is used")
 
 
 def test_on_uvloop(redis_server: RedisServer) -> None:
