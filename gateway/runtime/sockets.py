@@ -14,9 +14,12 @@ import errno
 import socket
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from gateway.proxy.kernel import keep_little_unsent, probe_peers
 
+#: A row of `socket.getaddrinfo`.
+_Address = tuple[int, int, int, str, tuple[Any, ...]]
 #: The sockets of one worker: one for each address that the host name resolves to.
 Sockets = Sequence[socket.socket]
 
@@ -44,7 +47,7 @@ def bind(host: str, port: int, workers: int) -> tuple[tuple[socket.socket, ...],
 
     port: 0 is any free one, the same for all workers
     """
-    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    addresses = _addresses(host, port)
     bound: list[list[socket.socket]] = [[] for _ in range(workers)]
     refused: OSError | None = None
     try:
@@ -78,7 +81,7 @@ def bind_shared(host: str, port: int) -> Sockets:
 
     One for each address that the host name resolves to.
     """
-    addresses = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    addresses = _addresses(host, port)
     made: list[socket.socket] = []
     refused: OSError | None = None
     for family, kind, protocol, _, address in dict.fromkeys(addresses):
@@ -93,6 +96,14 @@ def bind_shared(host: str, port: int) -> Sockets:
     if not made:
         raise refused or OSError(errno.EADDRNOTAVAIL, "the host name has no address")
     return tuple(made)
+
+
+def _addresses(host: str, port: int) -> list[_Address]:
+    """The addresses of a host; "::" is any address, also of IPv4."""
+    found: list[_Address] = []
+    for name in ("::", "0.0.0.0") if host == "::" else (host,):  # noqa: S104 - as it was asked
+        found += socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+    return found
 
 
 def distribute(
@@ -171,7 +182,8 @@ def _open(kind: tuple[int, int, int]) -> socket.socket:
     made.setblocking(False)
     made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     if made.family == socket.AF_INET6:
-        # IPv4 clients use the IPv4 address, which may have its own socket.
+        # IPv4 clients use the IPv4 address, which may have its own socket: so their addresses are
+        # not written as those of IPv6.
         made.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
     keep_little_unsent(made)
     probe_peers(made)

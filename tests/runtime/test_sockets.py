@@ -11,7 +11,14 @@ from contextlib import ExitStack, suppress
 import pytest
 
 from gateway.runtime import sockets as module
-from gateway.runtime.sockets import Sockets, bind, close_all, distinct, distribute
+from gateway.runtime.sockets import (
+    Sockets,
+    bind,
+    bind_shared,
+    close_all,
+    distinct,
+    distribute,
+)
 from tests.kit.ports import free_port
 
 
@@ -91,6 +98,23 @@ def test_ipv6_sockets_accept_ipv6_only() -> None:
     found = [each[0].getsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY) for each in sockets]
     close_all(sockets)
     assert found == [1, 1]
+
+
+def test_any_address_is_of_ipv4_too() -> None:
+    """Clients of IPv4 and of IPv6 reach [::] on one port, unless the machine has no IPv6."""
+    for sockets in (bind("::", 0, 2), (bind_shared("::", 0),)):
+        assert len(ports(sockets)) == 1
+        families = [{one.family for one in each} for each in sockets]
+        assert all(socket.AF_INET in each for each in families)
+        assert len(families[0]) == (2 if has_ipv6() else 1)
+        close_all(sockets)
+
+
+def has_ipv6() -> bool:
+    with suppress(OSError), socket.socket(socket.AF_INET6) as one:
+        one.bind(("::", 0))
+        return True
+    return False
 
 
 @pytest.fixture
