@@ -28,6 +28,8 @@ from gateway.policies.schema import schema
 
 #: The address in the shipped upstreams, which is a placeholder.
 PLACEHOLDER: Final = "http://127.0.0.1:9000"
+#: The shipped upstream that only the shipped route `mcp` has, with its comment.
+_MCP_UPSTREAM = re.compile(r"^  # The MCP server\..*\n  mcp: .*\n", re.MULTILINE)
 #: The files, in the order in which they are to be read.
 FILES: Final = (
     *("upstreams.yaml", "routes.yaml", "plans.yaml", "gateway.yaml"),
@@ -141,7 +143,8 @@ def build_starter(shipped: Path, upstream: str, document: Document | None) -> St
         name: (shipped / name).read_text("utf-8")
         for name in ("upstreams.yaml", "plans.yaml", "gateway.yaml")
     }
-    files["upstreams.yaml"] = files["upstreams.yaml"].replace(PLACEHOLDER, upstream)
+    own = files["upstreams.yaml"].replace(PLACEHOLDER, upstream)
+    files["upstreams.yaml"] = _MCP_UPSTREAM.sub("", own)
     files["policy.schema.json"] = json.dumps(schema(), indent=2, ensure_ascii=False) + "\n"
     routes = _Routes()
     if document is None:

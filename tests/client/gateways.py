@@ -98,7 +98,8 @@ def write_shipped(folder: Path, upstream: str) -> Path:
     folder.mkdir(parents=True)
     for path in find_policies().glob("*.yaml"):
         (folder / path.name).write_text(path.read_text("utf-8"), "utf-8")
-    (folder / "upstreams.yaml").write_text(f'upstreams:\n  api: {{servers: ["{upstream}"]}}\n')
+    servers = f'{{servers: ["{upstream}"]}}'
+    (folder / "upstreams.yaml").write_text(f"upstreams:\n  api: {servers}\n  mcp: {servers}\n")
     (folder / "webhooks.yaml").write_text("webhooks: {allow: [127.0.0.0/8]}\n")
     _replace(folder / "gateway.yaml", "store:\n  timeout: 50ms\n  keep_keys: 5m\n", STORE_TIMEOUT)
     _replace(folder / "routes.yaml", BATCH, COST)

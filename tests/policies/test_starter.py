@@ -64,6 +64,7 @@ def test_one_route(tmp_path: Path) -> None:
     policy = load(tmp_path)
     assert patterns(policy) == {"api": "* /** key"}
     assert [server.authority for server in policy.upstreams["api"].servers] == ["h:9"]
+    assert list(policy.upstreams) == ["api"]
     assert policy.plans == load(find_policies()).plans
 
 
