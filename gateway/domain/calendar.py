@@ -3,7 +3,8 @@
 A day in a time zone has 23 to 25 hours when its clocks change; a month has 28 to 31 days. A day,
 week or month begins at the first moment of its first day, which may be later than 0:00 where the
 clocks are put forward at midnight. Hours are 60 minutes each, and begin when the zone's clock shows
-a full hour.
+a full hour of its standard time: on Lord Howe Island clocks are put forward by half an hour, and an
+hour that followed them would have 30 minutes on that day.
 
 A month may begin on another day than its first, such as an account's billing day. In a month that
 is too short for it, it begins on the last day.
@@ -72,7 +73,8 @@ class Calendar:
     def _period(self, at_us: int) -> tuple[int, int]:
         local = (_EPOCH + timedelta(microseconds=at_us)).astimezone(zone_info(self.zone))
         if self.unit == "hour":
-            offset_us = (local.utcoffset() or timedelta()) // _MICROSECOND
+            standard = (local.utcoffset() or timedelta()) - (local.dst() or timedelta())
+            offset_us = standard // _MICROSECOND
             start = at_us - (at_us + offset_us) % _HOUR_US
             return start, start + _HOUR_US
         first, last = self._days(local.date())

@@ -8,6 +8,7 @@ as it is. Counters, usage and the times of the last use are not exported.
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, get_args
@@ -121,6 +122,8 @@ def read_entries(lines: Iterable[bytes | None]) -> list[Entry]:
     first_lines: dict[str, int] = {}
     head: key_file.Head | None = None
     for number, content in enumerate(lines, 1):
+        if content is not None and number == 1:
+            content = content.removeprefix(BOM_UTF8)  # noqa: PLW2901 - editors may write one
         if content is not None and not content.strip():
             continue
         try:

@@ -51,7 +51,7 @@ def _of_file(value: Value) -> list[Network]:
         return []
     path, content = found
     try:
-        text = content.decode("utf-8")
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as exc:
         value.add_fault("a text file in UTF-8", f"byte {exc.start} of {path}")
         return []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from codecs import BOM_UTF8
 from typing import Final
 
 from gateway.policies.pages import read_content
@@ -15,7 +16,8 @@ def read_secret_lines(value: Value, most: int, expected: str) -> tuple[bytes, ..
     found = read_content(value, _MOST_BYTES)
     if found is None:
         return None
-    lines = tuple(line.strip() for line in found[1].splitlines() if line.strip())
+    content = found[1].removeprefix(BOM_UTF8)
+    lines = tuple(line.strip() for line in content.splitlines() if line.strip())
     if not 1 <= len(lines) <= most:
         value.add_fault(expected, f"{value.found} with {len(lines)} lines")
         return None

@@ -43,6 +43,21 @@ def test_hours(at_us: int, zone: str) -> None:
     assert bounds.start <= at_us < bounds.end == bounds.start + HOUR_US
 
 
+@pytest.mark.parametrize("change", ["2026-04-04T15:00", "2026-10-03T15:30"])
+def test_hours_where_clocks_change_by_half_an_hour(change: str) -> None:
+    """On Lord Howe Island no two hours overlap, and none is short, when clocks are changed."""
+    calendar = Calendar("hour", "Australia/Lord_Howe")
+    shown = [datetime.fromtimestamp(us(change) / 1e6 + s, ZoneInfo(calendar.zone)) for s in (-1, 0)]
+    assert abs(shown[1].utcoffset() - shown[0].utcoffset()).seconds == 1_800
+    bounds = calendar.bounds(us(change) - 3 * HOUR_US)
+    for _ in range(6):
+        following = calendar.bounds(bounds.end)
+        assert (following.before, following.start) == (bounds.start, bounds.end)
+        assert following.end - following.start == HOUR_US
+        assert calendar.bounds(bounds.end - 1) == bounds
+        bounds = following
+
+
 @pytest.mark.parametrize(
     ("calendar", "at", "start", "end"),
     [

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from codecs import BOM_UTF8
 from dataclasses import replace
 from pathlib import Path
 
@@ -102,6 +103,14 @@ def test_all_faults_have_their_line() -> None:
     found = fault_lines(lines)
     assert [line for line, _ in found] == [4, 5, 6]
     assert found[2][1] == f"key {FULL.id} is on line 2 already"
+
+
+def test_a_file_that_an_editor_has_saved() -> None:
+    """A byte order mark at the begin of the file is ignored, and nowhere else."""
+    lines = [line.encode() for line in lines_of(FULL)]
+    assert read_entries([BOM_UTF8 + lines[0], lines[1]]) == read_entries(lines)
+    with pytest.raises(Faulty):
+        read_entries([lines[0], BOM_UTF8 + lines[1]])
 
 
 def test_another_file_has_one_fault() -> None:

@@ -22,7 +22,8 @@ def ranges(*texts: str) -> AddressRanges:
 def test_values(tmp_path: Path) -> None:
     """Lists and files are added; of the policy and of routes."""
     (tmp_path / "office.txt").write_text(
-        "# offices\n\n192.0.2.0/24  # Berlin\n2001:db8::/32\n  198.51.100.7\n", "utf-8"
+        "\ufeff192.0.2.9\n# offices\n\n192.0.2.0/24  # Berlin\n2001:db8::/32\n  198.51.100.7\n",
+        "utf-8",
     )
     policy = load(
         write(

@@ -47,7 +47,7 @@ def test_all_settings(tmp_path: Path) -> None:
     given = (
         "{secrets: secrets.txt, forms: [body-only], brand: acme, tolerance: 60s, max_body: 1KiB}"
     )
-    found = read(tmp_path, given, f"\n{SECRET}\n\n{SECRET}2\n")
+    found = read(tmp_path, given, f"\ufeff{SECRET}\n\n{SECRET}2\n")
     assert found == Verification(
         *("partner", (SECRET, SECRET + "2"), ("body-only",)),
         *(Names("x-acme-timestamp", "x-acme-signature"), 60.0, 1024),

@@ -195,8 +195,9 @@ def secret_from_env(name: str, environ: Mapping[str, str] = os.environ) -> str |
 def _read_secret(name: str, file: str) -> str | None:
     """The content of the file that `name`_FILE names; None: it is empty. Raises OSError."""
     try:
-        # Editors end the file with a newline; no secret ends in one.
-        return read_regular(Path(file), _LARGEST_SECRET).decode().rstrip("\r\n") or None
+        # Editors end the file with a newline, and may begin it with a mark; no secret does.
+        text = read_regular(Path(file), _LARGEST_SECRET).decode("utf-8-sig")
+        return text.rstrip("\r\n") or None
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8"
         raise OSError(f"{name}_FILE: {file} cannot be read: {reason}") from error

@@ -179,7 +179,7 @@ def test_whether_a_url_has_a_password():
 def test_a_secret_from_the_environment(tmp_path):
     """A secret is the variable, or the file's content without the end of its line."""
     file = tmp_path / "secret"
-    file.write_text("from file\n")
+    file.write_text("\ufefffrom file\n")
     assert secret_from_env("S", {}) is None
     assert secret_from_env("S", {"S": ""}) is None
     assert secret_from_env("S", {"S": "value"}) == "value"
