@@ -181,6 +181,7 @@ async def _in_redis(
     status = StoreStatus(address.label, parts, metrics, time.monotonic)
     client = redis_client(address)
     stack.push_async_callback(client.aclose)
+    watch: MasterWatch | None = None
     if isinstance(client, MasterClient):
         watch = MasterWatch(address, (link.reconnect, directory.reconnect, client.reconnect))
         await watch.start()
@@ -228,7 +229,10 @@ async def _in_redis(
         translating(RedisKeyStore(client)),
         is_up=lambda: status.is_up,
         was_up=lambda: status.was_up,
-        detail=lambda: _detail(status, limiter, evictions.detail, directory.data.detail),
+        detail=lambda: _detail(
+            *(status, limiter, evictions.detail, directory.data.detail),
+            "" if watch is None else watch.detail,
+        ),
         usage=translating(RedisUsageStore(client)),
         warnings=translating(RedisWarningStore(client)),
         audit=audit,

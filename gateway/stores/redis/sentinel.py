@@ -4,25 +4,35 @@ A connection is lost when its master dies. After a manual failover the old maste
 ten seconds, until the Sentinels make it a replica, it accepts writes that are then lost, counters
 included, and pushes none of the changes at the new master. So the Sentinels are asked twice a
 second.
+
+While they do not answer, a connection to the old master is used without notice. So this is told,
+also while everything else works.
 """
 
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Final
 
 from gateway.domain.ports import StoreDown
 from gateway.stores.redis.address import StoreAddress
+from gateway.stores.redis.reasons import with_cure
 from gateway.stores.redis.topology import Node, read_master
 from gateway.tasks import end, spawn
 
+_log = logging.getLogger("gateway")
+
 _EVERY_S: Final = 0.5
+#: After so many failures in a row they are told: in a failover there are one or two.
+_MOST_FAILED: Final = 4
 
 
 class MasterWatch:
     """Calls each listener with a reason when the Sentinels name another master than before.
+
+    detail: why they name none, for an operator; "": they do
 
     A connection opened before `start` has returned may go to an older master without notice.
     """
@@ -37,6 +47,8 @@ class MasterWatch:
         self._address = address
         self._listeners = listeners
         self._every_s = every_s
+        self.detail = ""
+        self._failed = 0
         self._master: Node | None = None
         self._task: asyncio.Task[None] | None = None
 
@@ -61,5 +73,21 @@ class MasterWatch:
                     reconnect("the Sentinels name another master")
 
     async def _look(self) -> None:
-        with suppress(StoreDown):
+        try:
             self._master = await read_master(self._address)
+        except StoreDown as error:
+            self._failed += 1
+            if self._failed >= _MOST_FAILED:
+                self._tell(f"a failover is not noticed: {with_cure(error)}")
+        else:
+            self._failed = 0
+            self._tell("")
+
+    def _tell(self, detail: str) -> None:
+        if detail == self.detail:
+            return
+        self.detail = detail
+        if detail:
+            _log.error("store: %s", detail)
+        else:
+            _log.info("store: failovers are noticed again: %s", self._address.label)

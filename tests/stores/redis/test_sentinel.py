@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -23,6 +24,7 @@ from gateway.stores.names import key_name
 from gateway.stores.redis import topology
 from gateway.stores.redis.address import StoreAddress
 from gateway.stores.redis.clients import Sentinels, redis_client
+from gateway.stores.redis.reasons import with_cure
 from gateway.stores.redis.sentinel import MasterWatch
 from gateway.stores.redis.topology import locate, read_master
 from tests.kit.eventually import eventually
@@ -174,6 +176,45 @@ async def test_a_watch_reports_only_changes(
         await watch.stop()
         await watch.stop()
     assert told == ["the Sentinels name another master"]
+
+
+async def test_sentinels_that_do_not_answer(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """After some failures in a row they are told once, with the reason, until they answer again."""
+    failure: StoreDown | None = None
+    looks = 0
+
+    async def named(_: StoreAddress) -> object:
+        nonlocal looks
+        looks += 1
+        if failure is not None:
+            raise failure
+        return "h", 1
+
+    async def looked(times: int) -> None:
+        until = looks + times
+        await eventually(lambda: looks >= until, "it has looked")
+
+    monkeypatch.setattr("gateway.stores.redis.sentinel.read_master", named)
+    address = StoreAddress("sentinel", hosts=(("s", 26379),), service="x")
+    caplog.set_level(logging.INFO)
+    watch = MasterWatch(address, (), every_s=0.001)
+    await watch.start()
+    try:
+        failure = StoreDown("no master: WRONGPASS invalid username-password pair")
+        await eventually(lambda: watch.detail != "", "it is told")
+        await looked(8)
+        assert watch.detail == f"a failover is not noticed: {with_cure(failure)}"
+        failure = None
+        await eventually(lambda: watch.detail == "", "they answer again")
+    finally:
+        await watch.stop()
+    assert caplog.messages == [
+        "store: a failover is not noticed: no master: WRONGPASS invalid username-password pair; "
+        + with_cure("WRONGPASS").removeprefix("WRONGPASS; "),
+        "store: failovers are noticed again: redis+sentinel://s:26379/x/0",
+    ]
 
 
 # -- under load -----------------------------------------------------------------------------------
