@@ -25,7 +25,7 @@ TESTS: Final = Path(__file__).parent.parent
 MARKERS: Final = {
     "process": "starts gateways or other programs",
     "browser": "drives a real browser",
-    "deep": "goes further than quick tests: other servers and rigs, a fuzzer",
+    "deep": "goes further than quick tests: other servers and rigs, fuzzers",
     "soak": "is about time under load",
 }
 #: The markers that each tier runs. Tests without a marker are in all tiers but `soak`.
@@ -39,6 +39,7 @@ NEXT: Final = {"quick": "make test-all", "all": "make soak", "soak": "make test-
 
 #: The marker of a folder's or a file's tests; a file's own comes before its folder's.
 PLACES: Final = {
+    "admin/api/test_schemathesis.py": "deep",
     "browser": "browser",
     "client/test_distribution.py": "process",
     "client/test_gateway.py": "process",

@@ -348,7 +348,7 @@ async def test_an_account_is_suspended_and_deleted(console: Console, anna: Brows
     for fields in ({"name": "acm", "revoke": "yes"}, {"name": "acme"}):
         answer = await anna.post(path, fields)
         assert answer.status == 422
-    assert "keys that are not revoked" in answer.text
+    assert "valid keys or integrations" in answer.text
     assert (await stored(console, key)).status == "valid"
     answer = await anna.post(path, {"name": "acme", "revoke": "yes"})
     assert answer.path == "/console/accounts?done=account-deleted"
