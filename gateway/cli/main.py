@@ -65,6 +65,7 @@ COMMANDS: Final[dict[str, tuple[str, str]]] = {
         "Show what became of events; deliver them again.",
     ),
     "warnings": ("gateway.cli.warnings:warnings", "List keys that came close to a limit."),
+    "store": ("gateway.cli.store_check:store", "Check the connections to the store."),
     "audit": ("gateway.cli.audit:audit", "Show who changed what; verify the audit log."),
 }
 

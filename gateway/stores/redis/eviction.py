@@ -46,9 +46,7 @@ class EvictionWatch:
     @property
     def detail(self) -> str:
         """What the store may evict and by which policy, for an operator; "": nothing."""
-        if not self._policy:
-            return ""
-        return f"may evict keys and counters: maxmemory-policy is {self._policy}, expected {_NONE}"
+        return words_of(self._policy)
 
     def connected(self) -> None:
         """Ask now, and then once a minute, until `stop`. Needs a running loop."""
@@ -80,6 +78,13 @@ class EvictionWatch:
             else:
                 _log.info("store evicts nothing any more: %s", self._label)
         self._changed(bool(policy))
+
+
+def words_of(policy: str) -> str:
+    """What a server with this policy may do, for an operator; "" for none."""
+    if not policy:
+        return ""
+    return f"may evict keys and counters: maxmemory-policy is {policy}, expected {_NONE}"
 
 
 def read_policy(info: str) -> str:

@@ -78,13 +78,18 @@ class StoreStatus:
         return self._state is not State.CONNECTING
 
     @property
-    def reason(self) -> str:
-        """Why it is down, with what to do about it: "keys: REASON; limits: REASON"."""
-        reasons = {
+    def reasons(self) -> dict[str, str]:
+        """Of each part that is down, why, with what to do about it."""
+        return {
             name: self._reasons.get(name, _NOT_YET)
             for name, part in self._parts.items()
             if not part.is_up
         }
+
+    @property
+    def reason(self) -> str:
+        """Why it is down: "keys: REASON; limits: REASON"."""
+        reasons = self.reasons
         common = set(reasons.values())
         if len(common) == 1 and len(reasons) == len(self._parts):
             return common.pop()
