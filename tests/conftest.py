@@ -51,7 +51,9 @@ def pytest_collection_finish() -> None:
 @pytest.fixture(scope="session")
 def _redis_server() -> Iterator[RedisServer]:
     server = RedisServer().start()
+    server.is_shared = True
     yield server
+    server.is_shared = False
     server.stop()
 
 

@@ -22,6 +22,7 @@ from tests.kit.eventually import eventually
 from tests.kit.gateway import READY_S, ServedGateway
 from tests.kit.policies import write_policies
 from tests.kit.redis_server import RedisServer
+from tests.kit.wire import Wire, build_request
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
@@ -104,10 +105,15 @@ async def test_sockets_outlive_a_restart(systemd: Systemd) -> None:
             return len(workers) == 2
 
         await eventually(both_accept, "both accept from the one socket")
-    between = [asyncio.ensure_future(gateway.fetch("/short")) for _ in range(20)]
-    async with systemd.start("--workers", "3") as after:
-        assert {answer.status for answer in await asyncio.gather(*between)} == {200}
-        assert (await readiness(after))[1]["checks"]["workers"] == "3 of 3"
+    async with AsyncExitStack() as stack:
+        between = [
+            await stack.enter_async_context(await Wire.connect(gateway.port)) for _ in range(20)
+        ]
+        for wire in between:
+            await wire.send(build_request("GET", "/short"))
+        async with systemd.start("--workers", "3") as after:
+            assert {(await wire.read_response()).status for wire in between} == {200}
+            assert (await readiness(after))[1]["checks"]["workers"] == "3 of 3"
 
 
 async def test_notifications(systemd: Systemd) -> None:

@@ -82,7 +82,12 @@ def full(client: redis.Redis) -> Iterator[None]:
 
 
 class RedisServer:
-    """One redis-server process, without persistence."""
+    """One redis-server process, without persistence.
+
+    is_shared: other tests use it too, so that it cannot be killed or paused
+    """
+
+    is_shared = False
 
     def __init__(
         self,
@@ -158,6 +163,7 @@ class RedisServer:
 
     def kill(self) -> None:
         """End it as a crash would. Its folder stays, for the next `start`."""
+        assert not self.is_shared, "other tests need this server: start one of your own"
         if self._process is not None:
             self._process.send_signal(signal.SIGCONT)
             self._process.kill()
@@ -165,6 +171,7 @@ class RedisServer:
             self._process = None
 
     def pause(self) -> None:
+        assert not self.is_shared, "other tests need this server: start one of your own"
         assert self._process is not None
         self._process.send_signal(signal.SIGSTOP)
 
