@@ -22,6 +22,9 @@ from gateway.domain.ports import KeyStore
 from gateway.domain.upstreams import with_couriers
 from gateway.observe.access import AccessLog, open_access_log
 from gateway.observe.metrics import Metrics
+from gateway.observe.registry import Snapshot
+from gateway.observe.slow_steps import SlowSteps
+from gateway.observe.totals import with_series
 from gateway.policies.faults import PolicyFaults
 from gateway.policies.load import load
 from gateway.proxy.account import Accounting
@@ -72,6 +75,7 @@ class Gateway:
     ) -> None:
         self.settings = settings
         self.metrics = Metrics(version("rate-limiting-gateway"))
+        self.steps = SlowSteps("worker")
         self._traces = Traces(self.metrics, version("rate-limiting-gateway"))
         self._given_policy = policy
         self._init = init
@@ -118,7 +122,10 @@ class Gateway:
     def report(self) -> Report:
         """Counts and readiness, for a supervisor."""
         drain_s = self._gate.policy.timeouts.drain_s
-        return Report(self.metrics.snapshot(), self.readiness(), drain_s)
+        return Report(self._measured(), self.readiness(), drain_s)
+
+    def _measured(self) -> Snapshot:
+        return with_series(self.metrics.snapshot(), [self.steps.series])
 
     @property
     def _open_listener(self) -> Listener:
@@ -205,7 +212,7 @@ class Gateway:
         from gateway.stores.managed import memory_managed  # noqa: PLC0415
 
         async def scrape(accept: str) -> tuple[bytes, str]:
-            return render(self.metrics.snapshot(), accept, [os.getpid()])
+            return render(self._measured(), accept, [os.getpid()])
 
         async def readiness() -> Readiness:
             return self.readiness()

@@ -23,6 +23,7 @@ from gateway.manage.deliveries import Deliveries
 from gateway.manage.watches import Watches
 from gateway.observe.log_throttle import LogThrottle
 from gateway.observe.registry import Snapshot
+from gateway.observe.slow_steps import SlowSteps
 from gateway.observe.webhook_metrics import WebhookMetrics
 from gateway.policies.faults import PolicyFaults
 from gateway.runtime import lifecycle
@@ -90,6 +91,7 @@ class CourierProcess:
         self._policy = init.policy
         self._trust = trust
         self._is_watching = is_watching
+        self.steps = SlowSteps("courier")
         self._stack = AsyncExitStack()
         self._state = lifecycle.State.OPENING
         self._listeners: list[CourierListener] = []
@@ -136,7 +138,8 @@ class CourierProcess:
         detail = with_cure(fault) if self._detail == "ok" and fault is not None else self._detail
         checks = {"webhooks": detail}
         ready = Readiness(self._state is lifecycle.State.SERVING, checks)
-        return Report(Snapshot(tuple(self._measured().series())), ready, DRAIN_S)
+        series = (*self._measured().series(), self.steps.series)
+        return Report(Snapshot(series), ready, DRAIN_S)
 
     async def adopt(self, worker: int) -> None:
         """Couriers share their sockets: nobody stands in for one."""

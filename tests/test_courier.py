@@ -169,7 +169,7 @@ async def test_the_metrics(scene: Scene) -> None:
         return {series.family.name for series in courier.report().metrics.series if series.values}
 
     await eventually(lambda: "webhook_bytes_used" in names(), "it has looked at the store")
-    assert {"webhook_deliveries", "webhook_slots"} <= names()
+    assert {"webhook_deliveries", "webhook_slots", "slow_steps"} <= names()
 
 
 async def test_authorities_that_cannot_be_used(scene: Scene) -> None:

@@ -196,7 +196,9 @@ def run_supervisor(
 
     async def main() -> None:
         gateway = build()
-        await run_service(gateway, announce=lambda stop: announce(gateway, stop))
+        await run_service(
+            gateway, announce=lambda stop: announce(gateway, stop), steps=gateway.steps
+        )
 
     try:
         run(main)

@@ -100,8 +100,18 @@ class Totals:
 
 
 def with_series(snapshot: Snapshot, more: Iterable[Series]) -> Snapshot:
-    """The snapshot with more metrics."""
-    return Snapshot((*snapshot.series, *more), snapshot.routes)
+    """The snapshot with more metrics. One that it has gets further values, with other labels."""
+    merged = {series.family.name: series for series in snapshot.series}
+    for series in more:
+        name = series.family.name
+        known = merged.get(name)
+        merged[name] = series if known is None else _joined(known, series)
+    return Snapshot(tuple(merged.values()), snapshot.routes)
+
+
+def _joined(one: Series, other: Series) -> Series:
+    values, exemplars = {**one.values, **other.values}, {**one.exemplars, **other.exemplars}
+    return Series(one.family, values, exemplars)
 
 
 def _merge(table: _Table, family: Family, values: Values, how: Merge) -> None:

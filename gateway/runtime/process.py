@@ -13,6 +13,8 @@ from typing import Protocol, TypeVar
 
 import uvloop
 
+from gateway.observe.slow_steps import SlowSteps
+
 _Result = TypeVar("_Result")
 
 #: For gc.set_threshold. A request makes no cycles, so collecting after every 700 allocations,
@@ -43,10 +45,16 @@ def run(main: Callable[[], Awaitable[_Result]]) -> _Result:
         return runner.run(entered())
 
 
-async def serve(service: Service, *, announce: Callable[[Callable[[], None]], None]) -> None:
+async def serve(
+    service: Service,
+    *,
+    announce: Callable[[Callable[[], None]], None],
+    steps: SlowSteps | None = None,
+) -> None:
     """Run a service until SIGTERM or SIGINT; a second one stops it now; SIGHUP reloads.
 
     announce: called once the service has started, with a function that stops it like a SIGTERM
+    steps:    looks at the steps of the loop from then on: a start may take as long as it takes
     """
     loop = asyncio.get_running_loop()
     stopping = asyncio.Event()
@@ -83,9 +91,13 @@ async def serve(service: Service, *, announce: Callable[[Callable[[], None]], No
         gc.freeze()
         gc.set_threshold(*GC_THRESHOLDS)
         announce(stop)
+        if steps is not None:
+            steps.start()
         await stopping.wait()
     finally:
         await service.stop()
+        if steps is not None:
+            steps.stop()
 
 
 def raise_limit() -> int:

@@ -27,6 +27,7 @@ from gateway.domain.policy import Policy, Tls
 from gateway.domain.upstreams import Server
 from gateway.manage.policies import Loaded
 from gateway.observe.exposition import render
+from gateway.observe.slow_steps import SlowSteps
 from gateway.observe.totals import with_series
 from gateway.observe.webhook_metrics import STORE_UP
 from gateway.policies.load import load
@@ -98,6 +99,8 @@ class Supervisor:
         self._successor = successor
         self._inherited = inherited
         self._log_level = log_level
+        #: Counts the slow ones of its loop, which has the admin listener.
+        self.steps = SlowSteps("admin")
         self._stack = AsyncExitStack()
         self._sockets: ListeningSockets
         #: The pid of the process that has taken over; None: none has.
@@ -298,7 +301,7 @@ class Supervisor:
         # One at a time, to leave threads for other work.
         async with self._rendering:
             pids = [os.getpid(), *self._workers.pids()]
-            snapshot = self._workers.snapshot()
+            snapshot = with_series(self._workers.snapshot(), [self.steps.series])
             if self._couriers is not None:
                 pids += self._couriers.pids()
                 series = self._couriers.snapshot().series

@@ -17,6 +17,7 @@ from typing import Protocol
 from gateway import tasks
 from gateway.domain.policy import Policy, Tls
 from gateway.observe import logs
+from gateway.observe.slow_steps import SlowSteps
 from gateway.runtime.channel import (
     Adopt,
     Channel,
@@ -58,7 +59,9 @@ class WorkerInit:
 
 
 class Served(Service, Protocol):
-    """What a worker runs."""
+    """What a worker runs. steps: counts the slow ones of its loop"""
+
+    steps: SlowSteps
 
     async def adopt(self, worker: int) -> None: ...
 
@@ -83,9 +86,10 @@ async def work(descriptor: int, build: Callable[[Settings, WorkerInit], Served])
         lambda policy, requested: channel.send(PolicyLoaded(policy, requested)),
         start.inflight,
     )
-    worker = _Worker(build(start.settings, init), channel)
+    served = build(start.settings, init)
+    worker = _Worker(served, channel)
     try:
-        await serve(worker, announce=worker.announce)
+        await serve(worker, announce=worker.announce, steps=served.steps)
     except CannotStart as error:
         channel.send(Failed(str(error)))
         return 1

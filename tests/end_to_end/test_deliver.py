@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 
@@ -79,7 +80,10 @@ async def test_an_outage_of_the_store(deliver: Deliver, server: RedisServer) -> 
 
 
 async def test_workers_report_the_store(tmp_path: Path, redis_server: RedisServer) -> None:
-    """Of a gateway with couriers as well there is one figure, which is theirs."""
+    """Of a gateway with couriers as well there is one figure, which is theirs.
+
+    Slow steps are those of each kind of process.
+    """
     policies = write_policies(tmp_path / "policies", "http://127.0.0.1:9")
     async with ServedGateway(
         *(tmp_path / "gateway", policies, redis_server.url, "--couriers", "1"),
@@ -90,12 +94,11 @@ async def test_workers_report_the_store(tmp_path: Path, redis_server: RedisServe
             return 'gateway_couriers{state="live"} 1.0' in await gateway.metrics()
 
         await eventually(has_courier, "the courier serves", READY_S)
-        found = [
-            line
-            for line in (await gateway.metrics()).splitlines()
-            if line.startswith("gateway_store_up")
-        ]
+        text = await gateway.metrics()
+        found = [line for line in text.splitlines() if line.startswith("gateway_store_up")]
         assert found == ["gateway_store_up 1.0"]
+        steps = re.findall(r'^gateway_slow_steps_total\{where="(.*)"\}', text, re.MULTILINE)
+        assert sorted(steps) == ["admin", "courier", "worker"]
 
 
 async def test_without_couriers(tmp_path: Path) -> None:

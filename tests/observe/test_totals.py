@@ -173,6 +173,16 @@ def test_more_series_are_added() -> None:
     assert snapshot.routes == {"api"}
 
 
+def test_a_metric_of_several_processes() -> None:
+    """Values with other labels are of the same metric, which a scrape must show once."""
+    family = Family("counter", "steps", "Steps.", ("where",))
+    snapshot = a_worker().snapshot()
+    for where in ("worker", "courier"):
+        snapshot = with_series(snapshot, [Series(family, {(where,): (1,)})])
+    (found,) = [series for series in snapshot.series if series.family is family]
+    assert found.values == {("worker",): (1,), ("courier",): (1,)}
+
+
 FAMILY = Family("counter", "c", "A count.", ("of",))
 STEPS = st.lists(
     st.tuples(st.integers(0, 2), st.sampled_from(["count", "die"]), st.integers(0, 3)), max_size=30

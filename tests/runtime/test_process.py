@@ -10,10 +10,12 @@ import resource
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 
 import pytest
 
+from gateway.observe.slow_steps import SLOW_S, SlowSteps
 from gateway.runtime.process import raise_limit, run, serve
 from tests.kit.eventually import eventually
 
@@ -114,6 +116,41 @@ def test_it_can_be_ended_once_it_serves() -> None:
         return service.told
 
     assert run(scenario) == ["start", "stop"]
+
+
+# pytest-timeout would use SIGALRM, too.
+@pytest.mark.timeout(method="thread")
+def test_its_slow_steps_are_counted() -> None:
+    """Those of the start and of the announcement are none; all others are, until it has stopped."""
+    steps = SlowSteps("worker")
+
+    def block() -> None:
+        time.sleep(3 * SLOW_S)
+
+    async def scenario() -> list[int]:
+        counts: list[int] = []
+
+        class Blocking(Recorded):
+            async def start(self) -> None:
+                await super().start()
+                block()
+
+            async def stop(self) -> None:
+                counts.append(steps.count)
+                block()
+                await asyncio.sleep(0)
+
+        def announce(stop: Callable[[], None]) -> None:
+            block()
+            for later in (block, lambda: counts.append(steps.count), block, stop):
+                asyncio.get_running_loop().call_later(0.01, later)
+
+        await serve(Blocking(), announce=announce, steps=steps)
+        block()
+        await asyncio.sleep(0)
+        return [*counts, steps.count]
+
+    assert run(scenario) == [1, 2, 3]
 
 
 def test_an_early_signal_ends_the_start() -> None:
