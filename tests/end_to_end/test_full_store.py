@@ -91,7 +91,7 @@ async def test_permissions_are_withdrawn_in_a_full_store(
 
 #: What grows with changes by users, or is capped: nothing else may lack an expiry.
 LASTING = (
-    *("key:", "account:", "index", "accounts", "used", "audit", "usage:plans"),
+    *("key:", "account:", "index", "data", "accounts", "used", "audit", "usage:plans"),
     *("warnings", "policies", "policy:"),
 )
 #: Of these, what requests write.
