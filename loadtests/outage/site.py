@@ -17,7 +17,7 @@ from tests.end_to_end.conftest import add_key, build_key
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway
 from tests.kit.policies import write_policies
-from tests.kit.redis_server import RedisServer
+from tests.kit.redis_server import DURABLE, RedisServer
 from tests.kit.store_proxy import StoreProxy
 from tests.kit.upstream import ScriptedUpstream
 from tests.kit.wire import Response, fetch
@@ -26,8 +26,6 @@ from tests.kit.wire import Response, fetch
 TIGHT: Final = 60
 _PLANS: Final = f"plans:\n  loose: {{rate: 1000000/minute}}\n  tight: {{rate: {TIGHT}/minute}}\n"
 _ROUTES: Final = 'routes:\n  api: {match: "* /api/**", upstream: api}\n'
-#: Nothing is lost in a crash, so that counters and keys are known afterwards.
-_DURABLE: Final = ("--appendonly", "yes", "--appendfsync", "always")
 
 
 @dataclass(slots=True)
@@ -99,7 +97,7 @@ async def open_site(
     proxied: the gateway connects to its store through the proxy; mode: on_store_failure
     """
     async with AsyncExitStack() as stack:
-        server = RedisServer(*_DURABLE)
+        server = RedisServer(*DURABLE)
         stack.callback(server.stop)
         server.start()
         proxy = await stack.enter_async_context(StoreProxy(server.port))

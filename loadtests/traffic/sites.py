@@ -23,10 +23,8 @@ from loadtests.compare import probe
 from loadtests.compare.processes import Program
 from loadtests.traffic.keychain import PLANS
 from tests.kit.ports import free_port
-from tests.kit.redis_server import RedisServer
+from tests.kit.redis_server import DURABLE, RedisServer
 
-#: Nothing is lost when it is killed: keys and counters stay. A busy disk delays each answer.
-_DURABLE: Final = ("--appendonly", "yes", "--appendfsync", "always")
 #: The end of the demo's output.
 _LAST: Final = "Ctrl-C ends the demo"
 
@@ -93,7 +91,7 @@ def open_gateways(
     patient: wait for a slow Redis; otherwise only as long as the shipped policies say, and Redis
              may be killed
     """
-    redis = RedisServer(*(() if patient else _DURABLE))
+    redis = RedisServer(*(() if patient else DURABLE))
     stack.callback(redis.stop)
     redis.start()
     upstream = _start_upstream(folder / "upstream", stack)

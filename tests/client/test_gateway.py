@@ -31,7 +31,7 @@ from tests.client.shells import Clock, Open, OpenBoth, Shell
 from tests.kit.gateway import READY_S, ServedGateway, keys_command
 from tests.kit.keys import make_key
 from tests.kit.policies import write_policies
-from tests.kit.redis_server import RedisServer
+from tests.kit.redis_server import DURABLE, RedisServer
 from tests.kit.wire import TIMEOUT_S, fetch
 
 CONNECTORS = ("connectors:read",)
@@ -265,7 +265,7 @@ def test_an_outage_of_the_store(
     background: Background, open_both: OpenBoth, tmp_path: Path, clock: Clock
 ) -> None:
     """A key that the gateway knows is served; another one gets a typed error; then all is well."""
-    server = RedisServer("--appendonly", "yes", "--appendfsync", "always").start()
+    server = RedisServer(*DURABLE).start()
     try:
         known, other = (background.add_key(server.url, **BRISK)[0] for _ in range(2))
         policies = write_policies(tmp_path / "policies", background.demo_upstream())

@@ -20,7 +20,7 @@ from tests.kit.eventually import eventually
 from tests.kit.gateway import READY_S, Process, ServedGateway, run_command
 from tests.kit.policies import write_policies
 from tests.kit.ports import free_port
-from tests.kit.redis_server import RedisServer
+from tests.kit.redis_server import DURABLE, RedisServer
 from tests.kit.wire import Response, fetch
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -234,7 +234,7 @@ async def _is(found: Awaitable[object], expected: object) -> bool:
 
 async def test_a_killed_store_is_reported_and_recovers(serve: Serve) -> None:
     """503 meanwhile, while probes and metrics work."""
-    server = await asyncio.to_thread(RedisServer("--appendonly", "yes").start)
+    server = await asyncio.to_thread(RedisServer(*DURABLE).start)
     try:
         gateway = await serve(store=server.url)
         admin = Admin(gateway)

@@ -19,7 +19,7 @@ from tests.kit.eventually import eventually
 from tests.kit.gateway import run_command
 from tests.kit.policies import write_policies
 from tests.kit.ports import free_port
-from tests.kit.redis_server import RedisServer
+from tests.kit.redis_server import DURABLE, RedisServer
 from tests.kit.upstream import Exchange, ScriptedUpstream, build_response
 from tests.kit.wire import Wire, bearer, build_request
 
@@ -122,7 +122,7 @@ async def test_a_slow_upstream_is_504(site: Site, serve: Serve) -> None:
 @pytest_asyncio.fixture(loop_scope="session")
 async def mortal() -> AsyncIterator[tuple[RedisServer, str]]:
     """A Redis to be killed, which keeps its data, and a key in it."""
-    server = RedisServer("--appendonly", "yes", "--appendfsync", "always").start()
+    server = RedisServer(*DURABLE).start()
     try:
         async with Redis(port=server.port) as client:
             key, _ = await add_key(RedisKeyStore(client), "enterprise")

@@ -29,7 +29,7 @@ from tests.kit.gateway import ServedGateway
 from tests.kit.held_streams import HeldStreams, events
 from tests.kit.policies import write_policies
 from tests.kit.redis_cluster import RedisCluster
-from tests.kit.redis_server import RedisServer
+from tests.kit.redis_server import DURABLE, RedisServer
 from tests.kit.upstream import ScriptedUpstream
 from tests.kit.wire import TIMEOUT_S, Wire, bearer
 
@@ -346,7 +346,7 @@ async def test_through_an_outage(streams: HeldStreams, serve: Serve) -> None:
     """In an outage two gateways together admit the limit, including leases from before;
     after the recovery the store has all of them, and the limit still applies.
     """
-    server = RedisServer("--appendonly", "yes", "--appendfsync", "always").start()
+    server = RedisServer(*DURABLE).start()
     try:
         async with Redis(port=server.port) as client:
             gateways = [await serve(store=server.url, **streams.files) for _ in range(2)]

@@ -26,7 +26,7 @@ from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway, keys_command
 from tests.kit.mcp_sessions import OpenStream, SessionClient, SessionServer
 from tests.kit.policies import write_policies
-from tests.kit.redis_server import RedisServer
+from tests.kit.redis_server import DURABLE, RedisServer
 from tests.kit.upstream import ScriptedUpstream
 from tests.kit.wire import Wire, build_request
 
@@ -127,7 +127,7 @@ class Cluster:
 async def _cluster(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Cluster]:
     folder = tmp_path_factory.mktemp("mcp")
     async with AsyncExitStack() as stack:
-        redis = RedisServer("--appendonly", "yes", "--appendfsync", "always").start()
+        redis = RedisServer(*DURABLE).start()
         stack.callback(redis.stop)
         client = Redis(port=redis.port)
         stack.push_async_callback(client.aclose)

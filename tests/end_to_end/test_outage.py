@@ -13,7 +13,7 @@ from gateway.stores.names import WORKERS, key_name
 from tests.end_to_end.conftest import Serve, add_key, build_key
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway
-from tests.kit.redis_server import RedisServer
+from tests.kit.redis_server import DURABLE, RedisServer
 from tests.kit.wire import Response, Wire, bearer, fetch
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -67,7 +67,7 @@ async def lose_all_but(client: Redis, record: KeyRecord) -> None:
 
 async def test_outage(serve: Serve) -> None:
     """In an outage two gateways together admit the limit once more, and account for it."""
-    server = RedisServer("--appendonly", "yes", "--appendfsync", "always").start()
+    server = RedisServer(*DURABLE).start()
     try:
         async with Redis(port=server.port) as client:
             key, _ = await add_key(RedisKeyStore(client), "free")

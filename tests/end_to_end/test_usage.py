@@ -24,7 +24,7 @@ from tests.end_to_end.conftest import Serve, Site, add_key, build_key
 from tests.end_to_end.test_outage import number
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway, keys_command
-from tests.kit.redis_server import RedisServer
+from tests.kit.redis_server import DURABLE, RedisServer
 from tests.kit.upstream import reply
 from tests.kit.usage_counts import Counts, logged, used
 from tests.kit.wire import Wire, bearer
@@ -69,7 +69,7 @@ class Rig:
 
 @pytest_asyncio.fixture(loop_scope="session")
 async def rig() -> AsyncIterator[Rig]:
-    server = RedisServer("--appendonly", "yes", "--appendfsync", "always").start()
+    server = RedisServer(*DURABLE).start()
     try:
         async with Redis(port=server.port) as client:
             yield Rig(

@@ -31,7 +31,7 @@ from tests.kit.certificates import make_certificate
 from tests.kit.eventually import eventually
 from tests.kit.gateway import ServedGateway
 from tests.kit.policies import write_policies
-from tests.kit.redis_server import RedisServer
+from tests.kit.redis_server import DURABLE, RedisServer
 from tests.kit.upstream import Exchange
 from tests.kit.wire import TIMEOUT_S, Wire, bearer, build_request
 
@@ -383,7 +383,7 @@ async def test_a_revoked_key_ends_its_events(site: Site) -> None:
 
 async def test_an_outage_ends_no_tunnel(site: Site, serve: Serve, backend: Backend) -> None:
     """Redis is killed and restarted: the tunnel continues, then its key is checked again."""
-    server = RedisServer("--appendonly", "yes", "--appendfsync", "always").start()
+    server = RedisServer(*DURABLE).start()
     try:
         async with Redis(port=server.port) as store:
             key, _ = await add_key(RedisKeyStore(store), "enterprise")

@@ -24,14 +24,12 @@ from tests.kit.hooks import (
     add_account,
     write_hook_policies,
 )
-from tests.kit.redis_server import RedisServer
+from tests.kit.redis_server import DURABLE, RedisServer
 from tests.kit.store_proxy import StoreProxy
 from tests.kit.upstream import ScriptedUpstream
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-#: Nothing is lost in a crash of the store, so that all that is lost is the gateway's fault.
-_DURABLE = ("--appendonly", "yes", "--appendfsync", "always")
 #: In flight when the store fails: `webhooks.per_watch`.
 _EACH = 8
 #: Couriers wait for a slow store.
@@ -48,7 +46,7 @@ async def open_store_site(
 ) -> AsyncIterator[tuple[Site, dict[str, Provider]]]:
     """A gateway whose store can fail, and a provider for each case."""
     async with AsyncExitStack() as stack:
-        server = RedisServer(*_DURABLE)
+        server = RedisServer(*DURABLE)
         stack.callback(server.stop)
         server.start()
         proxy = await stack.enter_async_context(StoreProxy(server.port))

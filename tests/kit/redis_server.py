@@ -14,12 +14,16 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Final
 
 import redis
 
 from gateway.stores.redis.embedded import find_server_binary
 from tests.kit.ports import free_port
 
+#: Arguments of a server that loses nothing when it is killed: the kernel has each command before
+#: its client has the answer. It does not wait for the disk, which another program may keep busy.
+DURABLE: Final = ("--appendonly", "yes", "--appendfsync", "no")
 #: Some tests need this release; suites run on the oldest supported one as well.
 _WANTED = (7, 0)
 

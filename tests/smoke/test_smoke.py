@@ -19,7 +19,7 @@ from tests.kit.hooks import ENVIRONMENT, Provider, Receiver, add_account
 from tests.kit.hooks import ROUTES as HOOK_ROUTES
 from tests.kit.mcp_sessions import JSON, VERSION, message
 from tests.kit.policies import PLANS, ROUTES, write_policies
-from tests.kit.redis_server import RedisServer
+from tests.kit.redis_server import DURABLE, RedisServer
 from tests.kit.upstream import Exchange, ScriptedUpstream, build_response, echo
 from tests.kit.wire import Response
 
@@ -166,7 +166,7 @@ def replace(path: Path, text: str) -> None:
 async def test_what_the_readme_promises(tmp_path: Path) -> None:
     """Keys, limits, headers, reload, revocation, MCP, webhooks, and an outage of Redis."""
     certificate = make_certificate(tmp_path / "tls", ["127.0.0.1"])
-    redis = RedisServer("--appendonly", "yes", "--appendfsync", "always").start()
+    redis = RedisServer(*DURABLE).start()
     try:
         async with Receiver(certificate) as receiver, ScriptedUpstream(answer) as upstream:
             account = await add_account(redis.url, {"/a": receiver.at("/a")})

@@ -28,7 +28,7 @@ from gateway.stores.keys.memory import MemoryDirectory, MemoryKeyStore
 from gateway.stores.keys.store import RedisKeyStore
 from gateway.stores.redis.address import parse_url
 from gateway.stores.redis.clients import redis_client
-from tests.kit.redis_server import RedisServer, full
+from tests.kit.redis_server import DURABLE, RedisServer, full
 from tests.kit.rows import each_row
 from tests.suites.keys import FULL, NOW, KeyStoreSuite, nth_id, plain_key
 
@@ -375,7 +375,7 @@ async def test_no_secret_is_stored(redis_store, redis_server):
 
 async def test_each_method_works_after_a_restart():
     """Each method works after a restart of the store."""
-    server = RedisServer("--appendonly", "yes", "--appendfsync", "always")
+    server = RedisServer(*DURABLE)
     client = redis_client(parse_url(server.url))
     store = RedisKeyStore(client)
     try:
