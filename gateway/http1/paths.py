@@ -79,7 +79,7 @@ _WIDE_SLASHES: Final = r"\uff0f\uff3c"
 #: A dot segment to such servers, and to none that reads the path as it is.
 _WIDE_DOTS = re.compile(
     rf"(?:[{_WIDE_SLASHES}]|[/\0](?!\.{{1,2}}(?:[/\0]|\Z)))"
-    rf"[{_UNSEEN}]*+(?:[{_STOPS}][{_UNSEEN}]*+)++(?=[/\0?#{_WIDE_SLASHES}]|\Z)"
+    rf"[{_UNSEEN}]*+(?:[{_STOPS}][{_UNSEEN}]*+)+(?=[/\0?#{_WIDE_SLASHES}]|\Z)"
 ).search
 #: A dot segment to servers that read an encoded slash as a slash.
 _DOTS_AT_SLASH = re.compile(r"\0\.{1,2}(?:[/\0]|\Z)|/\.{1,2}\0").search

@@ -21,7 +21,8 @@ LEAST_REPEATED: Final = 256
 #: The most forms of what is repeated, for each place where it is.
 _MOST_FORMS: Final = 8
 _TRIES: Final = 24
-_ALL: Final = frozenset(range(256))
+_LATIN: Final = frozenset(range(256))
+_QUOTES: Final = frozenset(b"'\"")
 _REPEATS: Final = (code.MAX_REPEAT, code.MIN_REPEAT, code.POSSESSIVE_REPEAT)
 _SINGLE: Final = (code.LITERAL, code.NOT_LITERAL, code.ANY, code.IN)
 _CATEGORIES: Final = {
@@ -49,6 +50,7 @@ class _Maker:
         self._flags = pattern.flags
         self._tree = list(_parser.parse(pattern.pattern, pattern.flags))
         self._random = Random(0)
+        self._all = _LATIN | self._beyond(self._tree)
         self._atoms = self._find_atoms()
 
     def pumps(self) -> Iterator[Pump[Any]]:
@@ -92,18 +94,31 @@ class _Maker:
         classes = [self._chars(*node) for node in _singles(self._tree)]
         kinds: dict[tuple[bool, ...], int] = {}
         # Letters and visible characters first: they are easier to read in a failure.
-        for char in sorted(_ALL, key=lambda char: (not 0x21 <= char < 0x7F, char in b"'\"", char)):
+        for char in sorted(
+            self._all, key=lambda char: (not 0x21 <= char < 0x7F, char in _QUOTES, char)
+        ):
             kinds.setdefault(tuple(char in each for each in classes), char)
         # First those that are in many classes: what overlaps can be read in two ways.
         return [kinds[kind] for kind in sorted(kinds, key=sum, reverse=True)]
 
+    def _beyond(self, nodes: Sequence[Any]) -> set[int]:
+        """The characters beyond 255 that are in the pattern; the first and the last of ranges."""
+        found: set[int] = set()
+        for kind, argument in _singles(nodes):
+            for inner, value in argument if kind is code.IN else [(kind, argument)]:
+                if inner in (code.LITERAL, code.NOT_LITERAL):
+                    found.add(value)
+                elif inner is code.RANGE:
+                    found.update(value)
+        return found - _LATIN
+
     def _chars(self, kind: Any, argument: Any) -> frozenset[int]:
         if kind is code.ANY:
-            return _ALL if self._flags & re.DOTALL else _ALL - {0x0A}
+            return self._all if self._flags & re.DOTALL else self._all - {0x0A}
         if kind is code.LITERAL:
             return self._cased({argument})
         if kind is code.NOT_LITERAL:
-            return _ALL - self._cased({argument})
+            return self._all - self._cased({argument})
         found: set[int] = set()
         is_negated = False
         for inner, value in argument:
@@ -112,11 +127,11 @@ class _Maker:
             elif inner is code.LITERAL:
                 found.add(value)
             elif inner is code.RANGE:
-                found.update(range(value[0], min(value[1], 255) + 1))
+                found.update(char for char in self._all if value[0] <= char <= value[1])
             elif inner is code.CATEGORY:
                 found |= self._category(value)
         cased = self._cased(found)
-        return _ALL - cased if is_negated else cased
+        return self._all - cased if is_negated else cased
 
     def _category(self, value: Any) -> frozenset[int]:
         for known, text in _CATEGORIES.items():
@@ -124,15 +139,15 @@ class _Maker:
             if value is known or is_other:
                 flags = self._flags & re.ASCII
                 match = re.compile(f"[{text}]", flags).match
-                found = frozenset(char for char in _ALL if match(chr(char)))
-                return _ALL - found if is_other else found
+                found = frozenset(char for char in self._all if match(chr(char)))
+                return self._all - found if is_other else found
         raise NotImplementedError(value)
 
     def _cased(self, found: set[int]) -> frozenset[int]:
         if not self._flags & re.IGNORECASE:
             return frozenset(found)
         swapped = {ord(chr(char).swapcase()) for char in found if len(chr(char).swapcase()) == 1}
-        return frozenset(found | swapped) & _ALL | frozenset(found)
+        return frozenset(found) | (swapped & self._all)
 
     # -- texts ------------------------------------------------------------------------------------
 
