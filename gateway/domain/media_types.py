@@ -7,6 +7,7 @@ its parameters only if it is no longer than usual ones are.
 
 from __future__ import annotations
 
+import functools
 import re
 from typing import Final, NamedTuple
 
@@ -63,12 +64,20 @@ def read_media_type(*values: str) -> MediaType:
     """
     # Several fields are one with commas (RFC 9110, 5.3), which a media type does not have.
     value = values[0] if len(values) == 1 else ", ".join(values)
+    return _read_short(value) if len(value) <= MOST_CHARACTERS else _read(value)
+
+
+def _read(value: str) -> MediaType:
     is_short = len(value) <= MOST_CHARACTERS
     name, semicolon, _ = value[: MOST_CHARACTERS + 1].partition(";")
     is_whole = is_short or semicolon
     parameters = _read_parameters(value[len(name) :]) if is_short else None
     name = name.strip(" \t")
     return MediaType(name.lower() if is_whole and _is_name(name) else "", parameters, len(value))
+
+
+#: Clients and servers send the same few.
+_read_short = functools.lru_cache(256)(_read)
 
 
 def _read_parameters(rest: str) -> tuple[tuple[str, str], ...] | None:
