@@ -41,7 +41,8 @@ _LOOK_S: Final = 0.025
 _SOON_S: Final = 0.001
 #: A step that goes on is logged after this time: its process may be killed before it ends.
 _LONG_S: Final = 1.0
-_FAMILY: Final = Family(
+#: The metric.
+FAMILY: Final = Family(
     "counter",
     "slow_steps",
     "Steps of an event loop that took more than 50 ms, in which nothing else was served.",
@@ -63,7 +64,7 @@ class SlowSteps:
     @property
     def series(self) -> Series:
         """The metric."""
-        return Series(_FAMILY, {(self._where,): (self.count,)})
+        return Series(FAMILY, {(self._where,): (self.count,)})
 
     def start(self) -> None:
         """Begin to look, in the loop of the main thread, whose SIGALRM is used."""

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from functools import cache
 
+from gateway.observe import slow_steps
 from gateway.observe.exposition import _PROCESS
 from gateway.observe.metrics import Metrics
 from gateway.observe.registry import Family
@@ -46,6 +47,7 @@ def known_series() -> dict[str, frozenset[str]]:
     of_processes = (*Metrics("1").snapshot().series, *WebhookMetrics().series())
     families = [series.family for series in of_processes]
     families += (workers.WORKERS, workers.RESTARTS, couriers.COURIERS, couriers.RESTARTS)
+    families.append(slow_steps.FAMILY)
     known: dict[str, frozenset[str]] = {}
     for family in families:
         for name, more in _suffixes(family):
