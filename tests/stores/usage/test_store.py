@@ -32,6 +32,7 @@ from gateway.stores.usage.memory import MemoryUsageStore
 from gateway.stores.usage.scripts import UsageScripts
 from gateway.stores.usage.store import RedisUsageStore
 from gateway.stores.usage.texts import PERIOD_S
+from tests.kit.wire import TIMEOUT_S
 from tests.suites.usage import LATER_S, NOW_S, UsageStoreSuite, Writer, of_key, read, total
 
 
@@ -346,7 +347,7 @@ async def test_foreign_journals(redis_server, store):
 @pytest.mark.usefixtures("small_steps")
 async def test_a_journal_above_the_bound(redis_server):
     """It is deleted unread: the reply would close the connection that keys are looked up on."""
-    link = StoreConnection(parse_url(redis_server.url))
+    link = StoreConnection(parse_url(redis_server.url), timeout_s=TIMEOUT_S)
     link.start()
     await link.wait_up()
     scripts = UsageScripts(link.ask)
