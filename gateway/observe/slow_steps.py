@@ -161,10 +161,12 @@ class _Looks:
         """
         if self._has_ended:
             return
+        # A look may come at any point of this, and finds another step.
+        slow, took_s = self._slow, self._time_of_step(self._now())
         if step is self._step:
-            if self._slow is not None:
-                self._slow.took_s = self._time_of_step(self._now())
             self._step = self._slow = None
+            if slow is not None:
+                slow.took_s = took_s
         self._tell()
 
     def _time_of_step(self, now: _Moment) -> float:

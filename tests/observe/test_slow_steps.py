@@ -87,7 +87,7 @@ def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
             "gateway.work.read, called by tests.observe.test_slow_steps.<lambda>",
         ),
         (
-            lambda: RECEIVED(time.sleep, LONG_S),
+            lambda: RECEIVED(time.sleep, 10 * LONG_S),
             "gateway.work.Connection.received, called by tests.observe.test_slow_steps.<lambda>",
         ),
         (
@@ -137,7 +137,7 @@ def test_lines_are_throttled(caplog: pytest.LogCaptureFixture, monkeypatch: Any)
         nonlocal now_s
         now_s += 1.0
 
-    slow = [lambda: COMPUTE(LONG_S, time.thread_time), lambda: time.sleep(LONG_S)]
+    slow = [lambda: COMPUTE(LONG_S, time.thread_time), lambda: time.sleep(10 * LONG_S)]
     assert run(slow[0], slow[0], slow[1], slow[0], later, slow[0]).count == 5
     assert [line.partition(" in ")[2].partition(",")[0] for line in lines(caplog)] == [
         "gateway.work.compute",
