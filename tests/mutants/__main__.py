@@ -23,7 +23,7 @@ from queue import SimpleQueue
 from tempfile import TemporaryDirectory
 from typing import Final
 
-from tests.mutants.copy import Copy, Run
+from tests.mutants.copy import Copy, Run, Stopped
 from tests.mutants.table import Mutant, Unusable, chosen, read_table
 
 #: The least share of the mutants that the tests kill.
@@ -66,10 +66,14 @@ def main(words: Sequence[str] | None = None) -> int:
         return 2
     with TemporaryDirectory(prefix="mutants-") as folder:
         trial = Trial([Copy(Path(folder) / str(job)) for job in range(asked.jobs)])
-        if complaint := trial.prepare(mutants):
-            print(complaint, file=sys.stderr)
+        try:
+            if complaint := trial.prepare(mutants):
+                print(complaint, file=sys.stderr)
+                return 2
+            results = trial.run(mutants)
+        except Stopped as error:
+            print(error, file=sys.stderr)
             return 2
-        results = trial.run(mutants)
     print(summary(results))
     return int(share_killed(results) < LEAST_KILLED)
 

@@ -33,6 +33,10 @@ _LEFT_OUT: Final = shutil.ignore_patterns(
 )
 
 
+class Stopped(Exception):
+    """A signal from elsewhere ended the tests, which says nothing about a mutant."""
+
+
 @dataclass(frozen=True, slots=True)
 class Run:
     """How a run of tests ended. seconds: how long it took; output: of pytest"""
@@ -77,7 +81,7 @@ class Copy:
             _write(path, text)
 
     def test(self, tests: Sequence[str], timeout_s: float | None = None) -> Run:
-        """Run these tests. What takes longer than this has failed."""
+        """Run these tests. What takes longer than this has failed. Raises Stopped."""
         began = time.monotonic()
         output = self.folder / ".output"
         with output.open("wb") as written:
@@ -91,13 +95,15 @@ class Copy:
                 start_new_session=True,
             )
             try:
-                passed = process.wait(timeout_s) == 0
+                status = process.wait(timeout_s)
             except subprocess.TimeoutExpired:
-                passed = False
+                status = 1
             finally:
                 _kill_group(process.pid)
                 process.wait()
-        return Run(passed, time.monotonic() - began, output.read_text("utf-8", "replace"))
+        if status == -signal.SIGKILL:
+            raise Stopped(f"the tests were killed: {' '.join(tests)}")
+        return Run(status == 0, time.monotonic() - began, output.read_text("utf-8", "replace"))
 
 
 def _write(path: Path, text: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from tests.mutants import plugin
 from tests.mutants.__main__ import Result, Trial, share_killed, summary
-from tests.mutants.copy import Copy, Run
+from tests.mutants.copy import Copy, Run, Stopped
 from tests.mutants.table import Mutant, Unusable, chosen, read_table
 
 FILES = {
@@ -145,3 +145,11 @@ def test_what_hangs_is_ended(root: Path, tmp_path: Path) -> None:
     (root / "tests/test_bounds.py").write_text("while True:\n    pass\n")
     run = Copy(tmp_path / "copy", root).test(["tests/test_bounds.py"], timeout_s=0.1)
     assert not run.passed
+
+
+def test_what_is_killed_from_elsewhere(root: Path, tmp_path: Path) -> None:
+    """It says nothing about a mutant, so it is no result."""
+    text = "import os\nimport signal\n\nos.kill(os.getpid(), signal.SIGKILL)\n"
+    (root / "tests/test_bounds.py").write_text(text)
+    with pytest.raises(Stopped, match=r"the tests were killed: tests/test_bounds\.py"):
+        Copy(tmp_path / "copy", root).test(["tests/test_bounds.py"])
